@@ -8,13 +8,15 @@ import pytest
 from harness.virtual import run
 from headwater.app.node import Node
 from headwater.errors import StoreUnavailable
+from headwater.lake.spark import executor
 from headwater.log.damage import RECHECK_SECONDS
+from headwater.settings.links import Links
 from headwater.state.cluster.domain import Topic
 from headwater.state.commands.streams import TrimStreams
 from tests.support.batches import Rec, batch
 from tests.support.lake import ONE, Compaction, LakeWorld, files_left, log_rows
 from tests.support.promise import promise
-from tests.support.virtual_nodes import send, topic
+from tests.support.virtual_nodes import send, sent, topic
 
 PROMISES = ("L10",)
 
@@ -82,6 +84,33 @@ def test_settling_stops_before_the_damage(tmp_path: Path, harm: str) -> None:
         await node.domains[ONE].barrier()
         world.lay_out()
         assert world.delta_rows(node, one) == await log_rows(node, one)
+        await compaction.close()
+        await node.stop()
+
+    run(story())
+
+
+def test_a_batch_that_opens_to_too_much_holds_up_its_stream_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A link copies batches without opening them. What it may open itself settles."""
+    assert executor.OPENED_LIMIT >= Links().opened_bytes > 100 << 20
+    monkeypatch.setattr(executor, "OPENED_LIMIT", 10_000)
+
+    async def story() -> None:
+        world = LakeWorld(tmp_path / "objects")
+        node = await world.node()
+        one, two = await topic(node, "one", partitions=2), await topic(node, "two")
+        await produce(node, [one, two], 0)
+        await sent(node, one.streams[1], batch([Rec(b"a" * 20_000)], codec=4))
+        await produce(node, [one, two], 1)
+        compaction = await world.compaction()
+        await compaction.finish(3)
+        assert settled(compaction, one) == [6, 3] and settled(compaction, two) == [6]
+        [line] = compaction.compactor.damage.lines(10)
+        assert (line.topic, line.partition, line.first_offset) == ("one", 1, 3)
+        assert "more than 10000 bytes" in line.reason
+        assert compaction.compactor.failed_jobs == 0
         await compaction.close()
         await node.stop()
 

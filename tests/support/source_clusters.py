@@ -19,6 +19,7 @@ from headwater.client.model import EARLIEST, Broker, Config, FoundOffset, GroupL
 from headwater.errors import ClientError
 from headwater.link.source.source import Source
 from headwater.settings.links import Links
+from headwater.threads import Offload, inline
 from tests.support.source_logs import SourceLog
 
 FETCH_VERSIONS = 17
@@ -124,10 +125,10 @@ class ModelCluster:
         self.topics[name] = ModelTopic(id, [ModelPartition(i % len(self.brokers)) for i in range(partitions)])
         return self.topics[name]
 
-    def source(self, settings: Links | None = None) -> Source:
+    def source(self, settings: Links | None = None, offload: Offload = inline) -> Source:
         """A link's client of this cluster."""
         own: Any = [_Client(self), _Client(self)]
-        return Source(own[0], own[1], settings or Links())
+        return Source(own[0], own[1], settings or Links(), offload)
 
     def connection(self, node: int) -> Any:
         """A connection to a broker, as far as fetches use one."""

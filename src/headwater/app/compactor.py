@@ -156,10 +156,13 @@ def health_of(
     `letters` says why dead letters wait; empty if none do.
     """
     late = sum(len(topics) for topics in compactor.late.values())
-    away = compactor.decoding.unreachable
-    degraded = bool(following.alerts) or not in_contact or late > 0 or bool(away) or bool(letters)
+    away, failing = compactor.decoding.unreachable, compactor.isolated.alerts
+    degraded = bool(following.alerts or failing) or not in_contact or late > 0 or bool(away) or bool(letters)
     health = judged(background, degraded=degraded, damage=compactor.damage.lines())
-    if late and not health.reason:
+    if failing and not health.reason:
+        others = f" (and {len(failing) - 1} more)" if len(failing) > 1 else ""
+        health.reason = f"{next(iter(failing.values()))}{others}"
+    elif late and not health.reason:
         health.reason = f"settling is late for {late} topics"
     elif away and not health.reason:
         health.reason = f"the schema registry cannot be asked: {away}"

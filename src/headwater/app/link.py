@@ -40,7 +40,7 @@ class LinkProcess:
         own = self._own = Equipment(settings, background)
         self.core = Core(settings, own.ledger, own.store, own.clock, own.chance, background=background)
         self.core.membership.gone = nobody_serves
-        connect = connector(settings.links, os.environ, own.clock, own.chance)
+        connect = connector(settings.links, os.environ, own.clock, own.chance, own.openers[1])
         self.copying = Copying(self.core.domains, self.core.writers, settings, connect)
         security, access = settings.security, self.core.cluster.state.access
         logins = Logins(security, access, own.clock, own.chance, self.core.cluster.barrier)

@@ -26,12 +26,13 @@ from headwater.lake.commands import Swap, facts_by_topic, failures_of, replace_c
 from headwater.lake.damaged import DamagedInputs
 from headwater.lake.decoding import Decoding
 from headwater.lake.indexing import cut_topics, indexed
+from headwater.lake.isolating import Attempt, Isolation, Isolations, Turn
 from headwater.lake.planning import (
     Job,
     Limits,
+    Pace,
     TopicPlan,
     Turns,
-    bytes_in_time,
     due,
     lag_ms,
     lag_of,
@@ -97,32 +98,23 @@ class Compactor:
         self._slots = slots
         self._prepare = prepare
         """Called once, as soon as there are records to settle: Spark takes seconds to start."""
-        self._limits = Limits(
-            file_bytes=settings.file_bytes,
-            job_bytes=settings.job_bytes,
-            merge_files=settings.merge_files,
-            small_file_bytes=settings.small_file_bytes,
-            partition_bytes=settings.partition_bytes,
-        )
+        self._limits = Limits.of(settings)
         self.decoding = Decoding(registry or BuiltIn(domains.cluster), domains.clock)
         self.damage = Damage(domains)
         self._damaged = DamagedInputs(self.damage, domains.store)
+        self.isolated = Isolations(self._clock)
         self._jobs = 0
         self._turns: dict[Domain, Turns] = {}
-        self._pace: float | None = None
-        """Bytes that the last job that was full settled in a second."""
+        self._pace = Pace()
         self._looked: dict[uuid.UUID, int] = {}
         """The versions of tables in which there are no files to cut by partition."""
         self._running: set[int] = set()
         self._swept: dict[Domain, float] = {}
         self._duties: list[Supervised] = []
         self._preparing = Tasks()
-        self.settled_files = 0
-        self.settled_rows = 0
-        self.merged_files = 0
-        self.retired_files = 0
-        self.deleted_files = 0
-        self.deleted_orphans = 0
+        self.settled_files = self.settled_rows = 0
+        self.merged_files = self.retired_files = 0
+        self.deleted_files = self.deleted_orphans = 0
         self.rewritten_files = 0
         self.undecodable_rows = 0
         self.failed_jobs = 0
@@ -226,7 +218,7 @@ class Compactor:
             facts = {"table": plan.root, "seconds": lag / 1000}
             if lag > plan.freshness_ms + LATE_MS:
                 late[plan.topic] = lag
-                if plan.topic not in before:
+                if plan.topic not in before and plan.topic not in self.isolated.alerts:
                     log.warning("settling is late: it does not get enough of the machine", extra=facts)
             elif plan.topic in before:
                 log.info("settling is in time again", extra=facts)
@@ -243,6 +235,7 @@ class Compactor:
 
     async def _settle(self, replica: Replica[StreamsState], lease: int) -> bool:
         now, state = state_clock(replica, self._clock), replica.state
+        self.isolated.keep(self._cluster.state.topics)
         everything = self.plans(replica)
         plans = [p for p in everything if p.topic in state.wanted or due(state, p, now, self._limits)]
         if not plans:
@@ -250,20 +243,22 @@ class Compactor:
             return False
         typings = await self.decoding.typings(state, self._cluster.state, [plan.topic for plan in plans])
         plans = [replace(plan, typing=typings.get(plan.topic)) for plan in plans]
+        turn = self.isolated.settling.turn(plan.topic for plan in plans)
+        plans = turn.plans(plans)
         roots = {plan.topic: plan.root for plan in plans}
         turns = self._turns.setdefault(replica.domain, Turns())
-        job_bytes = bytes_in_time(self._pace, everything, self._slots, self._limits)
-        limits, started = replace(self._limits, job_bytes=job_bytes), self._clock.monotonic()
+        limits = turn.limits(self._pace.limits(everything, self._slots, self._limits))
+        started = self._clock.monotonic()
         job, facts = await self._work(
             replica,
             lease,
             lambda prefix: plan_settle(
                 state, plans, store=self._store.url, prefix=prefix, slots=self._slots, limits=limits, turns=turns
             ),
+            self.isolated.settling,
+            turn,
         )
-        size = sum(file.wal_bytes for task in job.tasks for file in task.files)
-        if 2 * size >= job_bytes:
-            self._pace = size / max(self._clock.monotonic() - started, 0.001)
+        self._pace.note(job, limits, self._clock.monotonic() - started)
         by_topic, found = await self._sound(replica, job, facts, roots)
         commands = [settle_command(lease, topic, roots[topic], found) for topic, found in by_topic.items()]
         results = await asyncio.gather(*(replica.submit([command]) for command in commands))
@@ -288,7 +283,8 @@ class Compactor:
 
     async def _merge(self, replica: Replica[StreamsState], lease: int) -> bool:
         state = replica.state
-        tables = [table for table in state.tables.values() if not table.dropped]
+        turn = self.isolated.merging.turn(table.topic for table in state.tables.values() if not table.dropped)
+        tables = [table for table in state.tables.values() if table.topic in turn]
         streams: dict[uuid.UUID, list[Stream]] = {}
         for stream in state.streams.values():
             streams.setdefault(stream.topic, []).append(stream)
@@ -309,6 +305,8 @@ class Compactor:
                 cut=cut_topics(self._cluster.state),
                 looked=self._looked,
             ),
+            self.isolated.merging,
+            turn,
         )
         roots = {table.topic: table.root for table in tables}
         by_topic, _ = await self._sound(replica, job, facts, roots)
@@ -331,6 +329,8 @@ class Compactor:
         typings = await self.decoding.typings(state, self._cluster.state, [table.topic for table in tables])
         if not typings:
             return False
+        turn = self.isolated.rewriting.turn(typings)
+        typings = {topic: turn.typing(typing) for topic, typing in typings.items() if topic in turn}
         job, facts = await self._work(
             replica,
             lease,
@@ -339,11 +339,13 @@ class Compactor:
                 typings,
                 store=self._store.url,
                 prefix=prefix,
-                slots=self._slots,
+                slots=1 if turn.small else self._slots,
                 limits=self._limits,
                 damaged=self._damaged.files(replica.domain) if self.damage else (),
                 postponed=self.decoding.is_postponed,
             ),
+            self.isolated.rewriting,
+            turn,
         )
         roots = {table.topic: table.root for table in tables}
         by_topic, _ = await self._sound(replica, job, facts, roots)
@@ -368,20 +370,29 @@ class Compactor:
         return False
 
     async def _work(
-        self, replica: Replica[StreamsState], lease: int, plan: Callable[[str], Job]
+        self,
+        replica: Replica[StreamsState],
+        lease: int,
+        plan: Callable[[str], Job],
+        isolation: Isolation,
+        turn: Turn,
     ) -> tuple[Job, list[TaskFacts]]:
-        """Run a job. Its number is part of the names of the files it writes."""
+        """Run a job. Its number is part of the names of the files it writes. One that fails divides its topics."""
         self._jobs += 1
         number = self._jobs
         job = indexed(plan(f"{replica.epoch:010d}-{number:08d}-"), self._cluster.state)
         if not job:
             return job, []
         self._running.add(number)
+        tag = f"headwater-{replica.domain}-{replica.epoch}-{number}"
+        attempt = Attempt(isolation, turn, job, lambda tasks: self._run_job(tag, tasks))
         try:
-            tag = f"headwater-{replica.domain}-{replica.epoch}-{number}"
-            return job, await self.decoding.run(replica, lease, job, lambda tasks: self._run_job(tag, tasks))
+            facts = await self.decoding.run(replica, lease, job, attempt.run)
+            attempt.succeeded(self._limits)
+            return job, facts
         except HeadwaterError:
             self.failed_jobs += 1
+            await attempt.failed(self._store.url, self._cluster.state)
             raise
         finally:
             self._running.discard(number)

@@ -62,6 +62,10 @@ def collect(
         for topic_id, ms in topics.items()
     ]
 
+    failing: list[Sample] = [
+        ({"topic": names.get(topic_id, str(topic_id))}, 1.0) for topic_id in compactor.isolated.alerts
+    ]
+
     def one(value: float) -> list[Sample]:
         return [({}, value)]
 
@@ -89,6 +93,7 @@ def collect(
         Metric("headwater_retired_files_total", "counter", "Segments that tables no longer keep.",
                one(compactor.retired_files)),
         Metric("headwater_settle_failed_jobs_total", "counter", "Spark jobs that failed.", one(compactor.failed_jobs)),
+        Metric("headwater_settle_failing_topics", "gauge", "Topics whose jobs fail. Jobs of others go on.", failing),
         Metric("headwater_gc_files_total", "counter", "Segments deleted.", one(compactor.deleted_files)),
         Metric("headwater_gc_file_orphans_total", "counter", "Orphans deleted.", one(compactor.deleted_orphans)),
     ]  # fmt: skip

@@ -15,11 +15,12 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headwater.lake.tasks import VERSION, FileTask, StreamPart, Task, WalRun
 from headwater.log.wal import format as wal
 from headwater.schemas.typing import Typing
+from headwater.settings.settings import Lake
 from headwater.state.streams.domain import U32_MAX
 from headwater.state.streams.index import IndexEntry
 from headwater.state.streams.state import StreamsState
@@ -52,6 +53,18 @@ class Limits:
     """Files of single partitions take parts of WAL objects. They are not written if the parts would be smaller."""
     merges_per_job: int = 64
     """Merges of one merging job. Tables that settle together need merging together, and settling waits for the job."""
+
+    @classmethod
+    def of(cls, settings: Lake) -> Limits:
+        """The sizes that the settings name."""
+        return cls(
+            file_bytes=settings.file_bytes,
+            job_bytes=settings.job_bytes,
+            merge_files=settings.merge_files,
+            small_file_bytes=settings.small_file_bytes,
+            partition_bytes=settings.partition_bytes,
+        )
+
     files_per_job: int = 5_000
     parts_per_topic: int = 20_000
     """Streams times files of a topic in one job. They have to fit into one ledger record."""
@@ -212,6 +225,26 @@ def bytes_in_time(pace: float | None, plans: Sequence[TopicPlan], slots: int, li
         return limits.job_bytes
     seconds = min(plan.freshness_ms for plan in plans) / 4000
     return min(limits.job_bytes, max(int(pace * seconds), slots * limits.file_bytes))
+
+
+class Pace:
+    """How fast jobs settle, by the last one that was full."""
+
+    def __init__(self) -> None:
+        self._bytes_in_a_second: float | None = None
+
+    def __repr__(self) -> str:
+        return f"<Pace {self._bytes_in_a_second}>"
+
+    def limits(self, plans: Sequence[TopicPlan], slots: int, limits: Limits) -> Limits:
+        """The limits of the next job. See `bytes_in_time`."""
+        return replace(limits, job_bytes=bytes_in_time(self._bytes_in_a_second, plans, slots, limits))
+
+    def note(self, job: Job, limits: Limits, seconds: float) -> None:
+        """A job with these limits took this long."""
+        size = sum(file.wal_bytes for task in job.tasks for file in task.files)
+        if 2 * size >= limits.job_bytes:
+            self._bytes_in_a_second = size / max(seconds, 0.001)
 
 
 def pending_bytes(stream: Stream, stop: int | None = None) -> int:

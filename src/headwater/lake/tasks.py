@@ -12,7 +12,7 @@ from headwater.settings.objects import StoreOptions
 from headwater.state.commands.columns import Column
 from headwater.state.commands.tables import Bounds, NewFile
 
-VERSION = 6
+VERSION = 7
 """Both sides must agree: an executor refuses a task of another version."""
 _ADDRESSES = ("endpoint", "endpoint_url", "region", "virtual_hosted_style_request", "account_name")
 

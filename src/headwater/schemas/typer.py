@@ -114,6 +114,8 @@ class Typer:
     def typed(self, rows: Rows) -> Typed | None:
         """The typed columns of rows; None if something is missing, now or before."""
         typing = self._typing
+        if typing.refused:
+            return self._refused(rows, typing.refused)
         headers = rows.column("headers")
         key = self._side(typing.key, rows.column("key"), headers, KEY)
         value = self._side(typing.value, rows.column("value"), headers, VALUE)
@@ -124,6 +126,18 @@ class Typer:
         if parts is None or self.wants:
             return None
         return Typed(parts, failures, key.complete and value.complete)
+
+    def _refused(self, rows: Rows, reason: str) -> Typed | None:
+        """Rows of which none is decoded."""
+        failures: dict[int, Failure] = {}
+        for source, column in ((self._typing.key, KEY), (self._typing.value, VALUE)):
+            payloads = rows.column("key" if column == KEY else "value")
+            if source != NO_SCHEMA:
+                filled = payloads.is_valid().to_numpy(zero_copy_only=False).nonzero()[0].tolist()
+                failures.update(dict.fromkeys(filled, Failure("not-decoded", reason)))
+        failures = dict(sorted(failures.items()))
+        parts = self._parts(_Side(), _Side(), failures, rows.num_rows)
+        return Typed(parts, failures, complete=True) if parts is not None and not self.wants else None
 
     # --- decoding ----------------------------------------------------------------------------------------
 

@@ -45,6 +45,8 @@ class Typing(msgspec.Struct, frozen=True, array_like=True):
     """Names of schemas that the registry does not have."""
     cut_off: bool = False
     """Whether the registry cannot be asked. Rows with schemas that are not known stay without values."""
+    refused: str = ""
+    """Why no row is decoded, though schemas are known: each is a failure with this text. Empty: rows are decoded."""
 
 
 class Wants(msgspec.Struct, frozen=True, array_like=True):
@@ -63,5 +65,6 @@ class Failure(msgspec.Struct, frozen=True, array_like=True):
     """A key or a value that could not be decoded."""
 
     kind: str
-    """`no-schema`, `unknown-schema`, `bad-schema` or `bad-data`; `no-answer` only for readers of the WAL."""
+    """`no-schema`, `unknown-schema`, `bad-schema` or `bad-data`; `not-decoded` for rows that make jobs fail;
+    `no-answer` only for readers of the WAL."""
     text: str

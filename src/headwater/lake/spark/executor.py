@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 
     from headwater.lake.typed_rows import TypedRows
 
-OPENED_LIMIT = 64 << 20
+OPENED_LIMIT = 256 << 20
+"""The bytes to which a batch may decompress. Brokers take only smaller ones, but links copy batches unopened."""
 _UNREADABLE = (ObjectMissing, Damaged)
 
 

@@ -18,13 +18,14 @@ from headwater.link.source.source import Answer, Group, Source, Want, open_sourc
 from headwater.settings.links import Links
 from headwater.state.cluster.links import Link
 from headwater.state.commands.links import LinkSpec
+from headwater.threads import Offload, inline
 
 CONFIGS = "configs"
 """The option with which topics here get configs of the source's topics."""
 
 
 def connector(
-    settings: Links, environment: Mapping[str, str], clock: Clock, chance: Chance
+    settings: Links, environment: Mapping[str, str], clock: Clock, chance: Chance, offload: Offload = inline
 ) -> Callable[[Link], Origin]:
     """Makes the sources of links. Secrets are read from files and the environment for every connection."""
 
@@ -32,7 +33,9 @@ def connector(
 
     def connect(link: Link) -> Origin:
         secrets = partial(read_references, link.spec.security, environment, allowed)
-        source = open_source(",".join(link.spec.bootstrap), secrets, settings, clock=clock, chance=chance)
+        source = open_source(
+            ",".join(link.spec.bootstrap), secrets, settings, clock=clock, chance=chance, offload=offload
+        )
         return KafkaOrigin(source, link.spec)
 
     return connect

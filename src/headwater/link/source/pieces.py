@@ -70,6 +70,12 @@ def pieces(fetched: Fetched, position: int, max_opened_bytes: int = MAX_OPENED_B
         raise SourceUnreadable(f"the source's records at offset {position} cannot be copied: {error}") from error
 
 
+def must_open(fetched: Fetched, position: int) -> bool:
+    """Whether `pieces` opens a batch, which may take seconds: the first one begins before the position."""
+    view = memoryview(fetched.data)
+    return len(view) >= _START.size and 0 <= _START.unpack_from(view)[0] < position
+
+
 class _Pieces:
     """The state of one pass over the batches of a fetch."""
 

@@ -37,10 +37,11 @@ from headwater.errors import ClientError, ConfigError, HeadwaterError, NotAllowe
 from headwater.link.source.epochs import Epochs
 from headwater.link.source.errors import SourceDamaged, SourceOvertaken, SourceRefuses, SourceStops, SourceTruncated
 from headwater.link.source.leaders import GONE, Leaders, Linked, NotLinked, as_retriable
-from headwater.link.source.pieces import NO_EPOCH, Piece, pieces
+from headwater.link.source.pieces import NO_EPOCH, Piece, must_open, pieces
 from headwater.link.source.selection import Discovery, Names, discovered
 from headwater.link.source.silence import AT_ONCE, Silences, is_compacted, keeps_newest_only
 from headwater.settings.links import Links
+from headwater.threads import Offload, inline
 
 RETRY_SECONDS = 2.0
 """How long a question is repeated, such as after a leader has moved."""
@@ -118,10 +119,12 @@ def open_source(
     clock: Clock,
     chance: Chance,
     client_id: str = "headwater-link",
+    offload: Offload = inline,
 ) -> Source:
     """A source by the addresses of some of its brokers. Nothing is connected yet.
 
     Every connection asks for `secrets` anew. Raises `ConfigError` if they cannot be had now; later that is retried.
+    `offload` opens batches.
     """
     secrets()
 
@@ -139,16 +142,17 @@ def open_source(
         secrets=again,
     )
     made = [Client(bootstrap, client_id=client_id, settings=own, clock=clock, chance=chance) for _ in range(2)]
-    return Source(made[0], made[1], settings)
+    return Source(made[0], made[1], settings, offload)
 
 
 class Source:
     """A source cluster. It remembers leaders, and under which of their terms it read what."""
 
-    def __init__(self, asking: Client, fetching: Client, settings: Links) -> None:
+    def __init__(self, asking: Client, fetching: Client, settings: Links, offload: Offload = inline) -> None:
         self._asking = asking
         self._fetching = fetching
         self._settings = settings
+        self._offload = offload
         self._leaders = Leaders(asking)
         self._epochs: dict[Place, Epochs] = {}
         self._read_under: dict[Place, int] = {}
@@ -273,7 +277,7 @@ class Source:
             if isinstance(found, KafkaError):
                 doubts[want] = found
             else:
-                answers[want.place] = self._read(want, group.terms[want], found)
+                answers[want.place] = await self._read(want, group.terms[want], found)
         silent = [want for want in wants if self._is_silent(want, answers.get(want.place))]
         for want in silent[:AT_ONCE]:
             with suppress(ClientError):  # what the fetch has brought counts; the next one meets the failure
@@ -307,9 +311,10 @@ class Source:
         own = self._settings
         return FetchLimits(own.request_ms / 1000, own.fetch_wait_ms / 1000, own.fetch_total_bytes, own.fetch_bytes)
 
-    def _read(self, want: Want, term: int, fetched: Fetched) -> Answer:
+    async def _read(self, want: Want, term: int, fetched: Fetched) -> Answer:
+        offload = self._offload if must_open(fetched, want.position) else inline
         try:
-            found = pieces(fetched, want.position, self._settings.opened_bytes)
+            found = await offload(pieces, fetched, want.position, self._settings.opened_bytes)
         except (SourceStops, SourceDamaged) as error:
             return error
         self._read_under[want.place] = term
@@ -339,7 +344,7 @@ class Source:
         fetched = (await fetch_batches(connection, [_wanted(want, term)], self._limits))[want.place]
         if isinstance(fetched, KafkaError):
             return as_retriable(fetched)
-        answer = self._read(want, term, fetched)
+        answer = await self._read(want, term, fetched)
         if not isinstance(answer, Found) or answer.pieces or answer.end <= want.position:
             return answer
         if not self._silences.was_alone(want.place, want.position):

@@ -46,8 +46,8 @@ def from_offset(data: Buffer, offset: int, limit: int) -> bytes | None:
     ) = _HEADER.unpack_from(data)  # fmt: skip
     codec = attributes & CODEC_MASK
     opened = bytes(decompress(codec, memoryview(data)[HEADER_BYTES:], limit))
-    kept, newest = _kept(opened, count, last_delta, offset - base)
-    if not kept:
+    kept, records, newest = _kept(opened, count, last_delta, offset - base)
+    if not records:
         return None
     if not attributes & APPEND_TIME_BIT:
         max_timestamp = base_timestamp + newest
@@ -55,16 +55,19 @@ def from_offset(data: Buffer, offset: int, limit: int) -> bytes | None:
         sequence = (sequence + offset - base) % _SEQUENCES
     last_delta -= offset - base
     checked = _CHECKED.pack(
-        attributes, last_delta, base_timestamp, max_timestamp, producer, producer_epoch, sequence, len(kept)
-    ) + bytes(compress(codec, b"".join(kept)))
+        attributes, last_delta, base_timestamp, max_timestamp, producer, producer_epoch, sequence, records
+    ) + bytes(compress(codec, kept))
     length = _START.size + len(checked) - LENGTH_OVERHEAD
     assert _START.size == CRC_FROM
     return _START.pack(offset, length, epoch, magic, crc32c(checked)) + checked
 
 
-def _kept(opened: bytes, count: int, last_delta: int, first: int) -> tuple[list[bytes], int]:
-    """The records whose delta is at least `first`, with deltas counted from there, and their largest time delta."""
-    kept: list[bytes] = []
+def _kept(opened: bytes, count: int, last_delta: int, first: int) -> tuple[bytes, int, int]:
+    """The records whose delta is at least `first`, with deltas counted from there, their number and largest time delta.
+
+    They take about as much memory as the batch, however small each of them is.
+    """
+    kept, records = bytearray(), 0
     newest, at, before = 0, 0, -1
     for _ in range(count):
         length, start = read_varint(opened, at)
@@ -78,8 +81,9 @@ def _kept(opened: bytes, count: int, last_delta: int, first: int) -> tuple[list[
         before = delta
         if delta >= first:
             body = opened[start:delta_at] + written_varint(delta - first) + opened[rest:at]
-            newest = max(newest, time) if kept else time
-            kept.append(written_varint(len(body)) + body)
+            newest = max(newest, time) if records else time
+            kept += written_varint(len(body)) + body
+            records += 1
     if at != len(opened):
         raise CorruptBatch(f"{len(opened) - at} bytes behind the last record of a batch")
-    return kept, newest
+    return bytes(kept), records, newest

@@ -121,7 +121,8 @@ class Program:
             place = self.layout.nodes[node].place if node >= 0 else ""
             return f"{place + ': ' if place else ''}{kernel.FLAWS[code]} (byte {at})"
 
-        return run(given, self.layout, step, gather, describe, kernel.TOO_LARGE)
+        size = len(self._program) + len(self._type_table) + len(self._link_table)
+        return run(given, self.layout, step, gather, describe, kernel.TOO_LARGE, size)
 
     def _define(self, tree: Tree) -> None:
         """Find the definitions of named types."""
@@ -239,6 +240,8 @@ class Program:
 
     def _type(self, tree: Tree) -> int:
         """The number of a type, for values that are passed over."""
+        from headwater.schemas.decoding.kernels import avro as kernel
+
         kind, tree = self._kind(tree)
         name = tree["name"] if isinstance(tree, dict) and "name" in tree else f"{kind} {id(tree)}"
         if isinstance(tree, dict) and set(tree) == {"type"}:
@@ -246,7 +249,7 @@ class Program:
         if name in self._numbers:
             return self._numbers[name]
         number = self._numbers[name] = len(self._types)
-        row = [_KINDS.index(kind), 0, 0, 1]
+        row = [_KINDS.index(kind), 0, 0, 1, 1]
         self._types.append(row)
         self._links.append([])
         parts: list[Tree] = []
@@ -257,14 +260,23 @@ class Program:
         elif kind in ("array", "map"):
             parts = [tree["items" if kind == "array" else "values"]]
         if kind == "fixed":
-            row[1] = tree["size"]
+            row[kernel.NUMBER] = tree["size"]
         else:
-            row[1] = len(tree["symbols"]) if kind == "enum" else len(parts)
+            row[kernel.NUMBER] = len(tree["symbols"]) if kind == "enum" else len(parts)
         self._links[number] = [self._type(part) for part in parts]
-        if kind == "null" or (kind == "fixed" and not row[1]):
-            row[3] = 0
+        if kind in ("bytes", "fixed") and tree.get("logicalType") == "decimal":
+            if kind == "bytes":
+                row[kernel.NUMBER] = kernel.LONGEST_DECIMAL
+            elif tree["size"] > kernel.LONGEST_DECIMAL:
+                row[kernel.COST] = kernel.MOST_COST
+        if kind == "null" or (kind == "fixed" and not row[kernel.NUMBER]):
+            row[kernel.SMALLEST] = 0
         if kind == "record":
-            row[3] = int(any(self._types[part][3] for part in self._links[number]))
+            row[kernel.SMALLEST] = int(any(self._types[part][kernel.SMALLEST] for part in self._links[number]))
+            if not row[kernel.SMALLEST]:
+                row[kernel.COST] = min(
+                    1 + sum(self._types[part][kernel.COST] for part in self._links[number]), kernel.MOST_COST
+                )
         return number
 
     def _slow(self, tree: Tree, shape: Shape) -> Convert:

@@ -161,7 +161,8 @@ class Texts:
             place = self.layout.nodes[node].place if node >= 0 else ""
             return f"{place + ': ' if place else ''}{text} (byte {at})"
 
-        decoded = decode(given, self.layout, step, json_values.gather_strings, describe, json_values.TOO_LARGE, finish)
+        size, large = len(self.layout.nodes), json_values.TOO_LARGE
+        decoded = decode(given, self.layout, step, json_values.gather_strings, describe, large, size, finish)
         return decoded, codes
 
 

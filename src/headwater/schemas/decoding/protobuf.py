@@ -149,7 +149,8 @@ class Messages:
             place = self.layout.nodes[node].place if node >= 0 else ""
             return f"{place + ': ' if place else ''}{kernel.FLAWS[code]} (byte {at})"
 
-        decoded = run(given, self.layout, step, gather, describe, kernel.TOO_LARGE)
+        size = len(entries) + len(self._mark_table) + kernel.SPARE_MARKS
+        decoded = run(given, self.layout, step, gather, describe, kernel.TOO_LARGE, size)
         odd.extend(row for row, text in decoded.errors.items() if text.endswith(TWICE))  # the last one counts
         return decoded, odd
 

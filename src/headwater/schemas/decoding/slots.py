@@ -350,13 +350,15 @@ def decode(
     gather: Callable[[Array, Array, Array, Array, Array], int],
     describe: Callable[[int, int, int], str],
     too_large: int,
+    size: int,
     finish: Callable[[Slots], list[tuple[int, str]]] | None = None,
 ) -> Decoded:
     """Decode payloads by a loop.
 
     `step` runs the loop with the slots, the flaws (see `kernels/slots.py`) and the loop's state.
-    `describe` says in words what a flaw is. `finish` does what is left after the loop, and gives bad rows. A row that
-    proves bad after the loop is left out by another run of the loop.
+    `describe` says in words what a flaw is. `size` is that of the schema: a row may take so many steps without bytes.
+    `finish` does what is left after the loop, and gives bad rows. A row that proves bad after the loop is left out by
+    another run of the loop.
     """
     from headwater.schemas.decoding.kernels import slots as kernel
 
@@ -365,6 +367,7 @@ def decode(
         slots = Slots(layout, payloads.data, payloads.rows)
         flaws = np.empty((payloads.rows, kernel.FLAW_NUMBERS), np.int64)
         state = np.zeros(kernel.STATE_NUMBERS, np.int64)
+        state[kernel.SPARE] = kernel.SPARE_STEPS + size
         while step(slots, flaws, state) == kernel.GROW:
             row, pool = int(state[kernel.ROW]), int(state[kernel.POOL_WANTED])
             if not slots.grow(pool, row):

@@ -2,7 +2,9 @@
 
 import asyncio
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -100,6 +102,28 @@ def test_partitions_are_fetched_by_leader(cluster: ModelCluster) -> None:
             0,
         )
         assert [p.next for p in answer.pieces] == list(range(wanted.position + 1, size + 1))
+
+
+def test_batches_are_opened_away_from_the_event_loop(cluster: ModelCluster) -> None:
+    """Only the batch in which a copy begins is opened. If it opens to too much its topic stops, and others go on."""
+    for name, text in (("small", b"a"), ("huge", b"a" * 5_000)):
+        log = cluster.create(name).partitions[0].log
+        log.append([(0, Rec(text)), (1, Rec(text)), (2, Rec(b"kept"))], 3, codec=4)
+    opened: list[str] = []
+
+    async def away(call: Callable[..., Any], *arguments: Any) -> Any:
+        opened.append(call.__name__)
+        return call(*arguments)
+
+    source = cluster.source(Links(opened_bytes=2_000), away)
+    whole, small, huge = want(cluster, "t", 0), want(cluster, "small", position=2), want(cluster, "huge", position=2)
+    answers = asyncio.run(read(source, whole, small, huge))
+    assert opened == ["pieces", "pieces"]
+    copied = answers[small.place]
+    assert isinstance(copied, Found) and [(p.start, p.next) for p in copied.pieces] == [(2, 3)]
+    assert isinstance(answers[whole.place], Found)
+    stopped = answers[huge.place]
+    assert isinstance(stopped, SourceUnreadable) and "offset 2" in str(stopped) and "2000 bytes" in str(stopped)
 
 
 def test_a_leader_with_many_partitions_has_several_groups(

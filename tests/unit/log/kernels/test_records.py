@@ -132,3 +132,25 @@ def test_the_longest_varint(compiled: Walk, last: int) -> None:
 def test_each_flaw(compiled: Walk, data: bytes, count: int, status: int) -> None:
     for walk in (plain, compiled):
         assert walk(data, 0, len(data), count)[0] == status
+
+
+class _Counted(bytes):
+    """Bytes that count how often one of them is looked at."""
+
+    looks = 0
+
+    def __getitem__(self, at):  # type: ignore[no-untyped-def,override]
+        type(self).looks += 1
+        return super().__getitem__(at)
+
+
+@promise("K3")
+@given(recs, st.binary(max_size=80), st.integers(0, 60), st.integers(0, (1 << 31) - 1))
+def test_no_byte_is_read_twice(wanted: list[Rec], noise: bytes, at: int, count: int) -> None:
+    """Whatever a header claims, the work is bounded by the bytes that there are."""
+    sound = encoded(wanted)
+    for data in (sound, sound[:at] + noise + sound[at:], noise):
+        held = _Counted(data)
+        _Counted.looks = 0
+        plain(held, 0, len(held), count)
+        assert _Counted.looks <= len(held)

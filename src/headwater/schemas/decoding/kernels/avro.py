@@ -3,6 +3,10 @@
 A schema is a program: a list of steps, in the order in which Avro writes the parts of a value. A union jumps to the
 steps of its branch; a list repeats its steps. Values without columns are passed over by the types of the schema,
 because a recursive schema has no program that ends.
+
+Types may have values without bytes, and a schema of n such types, of which each has the one before it twice, has values
+of 2^n parts. So the loop counts steps, and a row that takes more than its size allows is bad. A value without bytes is
+one step of the loop but counts with all of its parts, because fastavro may read it, too.
 """
 
 from __future__ import annotations
@@ -12,10 +16,22 @@ import numpy as np
 from headwater.native.bytes import Array, Number, is_utf8, read_varint
 from headwater.native.compiling import compiled, inlined
 from headwater.native.pointers import address, bytes_of, half_at, longs_of, word_at
-from headwater.schemas.decoding.kernels.slots import DONE, GROW, OWN, POOL_WANTED, ROW, clear, is_ascii, note_flaw
+from headwater.schemas.decoding.kernels.slots import (
+    DONE,
+    GROW,
+    OWN,
+    POOL_WANTED,
+    ROW,
+    SPARE,
+    STEPS,
+    STEPS_PER_BYTE,
+    clear,
+    is_ascii,
+    note_flaw,
+)
 
 BOOLEAN, INT, LONG, FLOAT, DOUBLE, BYTES, STRING, FIXED, ENUM, NULL, RECORD, UNION, ARRAY, MAP = range(14)
-"""Kinds of types. FIXED has its size, ENUM the number of its symbols."""
+"""Kinds of types. FIXED has its size, ENUM the number of its symbols, BYTES the most bytes of a value or 0."""
 MARK, JUMP, REPEAT, SKIP, END = range(14, 19)
 """Steps that are no types: the value is not null; go to another step; the end of an element; pass over a value of a
 type; the end of the payload."""
@@ -24,15 +40,17 @@ STEP, NODE, FIRST, OTHER, STEP_POOL, STEP_BASE, STEP_SECOND, STEP_VALID = range(
 """Columns of a program. UNION: the number of branches, and where its jumps begin. ARRAY and MAP: the step after the
 list, and the pool of the elements. REPEAT: the first step of an element. The last four are those of the node."""
 LINE = 8
-KIND, NUMBER, LINK, SMALLEST = range(4)
-"""Columns of `types`: the kind; a size, a number of symbols or of parts; where its parts begin in `links`; whether a
-value may have no bytes at all."""
+KIND, NUMBER, LINK, SMALLEST, COST = range(5)
+"""Columns of `types`: the kind; a size, a number of symbols or of parts; where its parts begin in `links`; 0 if values
+have no bytes at all; the steps of a value, without those of its parts if it has bytes."""
 COLUMNS = OWN
-WIDTH = 4
+WIDTH = 5
 """Columns of `types`."""
+MOST_COST = 1 << 31
+"""A type without bytes that has more parts counts as this. Times a number of elements it fits 64 bits."""
 
-CUT_SHORT, BAD_NUMBER, BAD_LENGTH, BAD_BOOLEAN, BAD_SYMBOL, BAD_BRANCH, BAD_TEXT, TRAILING, DEEP, TOO_LARGE = range(
-    -1, -11, -1
+CUT_SHORT, BAD_NUMBER, BAD_LENGTH, BAD_BOOLEAN, BAD_SYMBOL, BAD_BRANCH, BAD_TEXT, TRAILING, DEEP, TOO_LARGE, COSTLY = (
+    range(-1, -12, -1)
 )
 FLAWS = {
     CUT_SHORT: "the payload is cut short",
@@ -45,6 +63,7 @@ FLAWS = {
     TRAILING: "there are bytes after the value",
     DEEP: "the value is nested too deeply",
     TOO_LARGE: "the lists of the payload have too many elements for its size",
+    COSTLY: "the value has too many parts for the size of the payload and of the schema",
 }
 
 MAX_LEVELS = 64
@@ -53,6 +72,9 @@ MAX_DEPTH = 256
 """How deeply values without columns may be nested."""
 EMPTY_ELEMENTS = 64
 """Elements without bytes that a list may have, beside one for each byte that is left of the payload."""
+
+LONGEST_DECIMAL = 1_024
+"""The bytes of a decimal that is no column of numbers. Making text of one takes the square of its length."""
 
 _INT = 1 << 31
 
@@ -105,6 +127,8 @@ def _read_scalar(data: Array, at: int, end: int, kind: int, number: int) -> tupl
     if kind in (STRING, BYTES):
         if value < 0 or value > end - after:
             return nothing, nothing, np.int64(BAD_LENGTH)
+        if number and value > number:
+            return nothing, nothing, np.int64(BAD_NUMBER)
         if kind == STRING and not is_ascii(data, after, after + value) and not is_utf8(data, after, after + value):
             return nothing, nothing, np.int64(BAD_TEXT)
         return after, value, after + value
@@ -116,33 +140,42 @@ def _read_scalar(data: Array, at: int, end: int, kind: int, number: int) -> tupl
 
 
 @compiled
-def skip_value(data: Array, at: int, end: int, kind: int, types: Array, links: Array, stack: Array) -> int:
-    """The position after a value of a type, or a flaw. `stack` is room for two numbers a level."""
+def skip_value(
+    data: Array, at: int, end: int, kind: int, types: Array, links: Array, stack: Array, budget: int
+) -> tuple[int, int]:
+    """The position after a value of a type, or a flaw, and what is left of the budget of steps.
+
+    `stack` is room for two numbers a level.
+    """
     depth = 0
     while True:
         op = types[kind * WIDTH + KIND]
         first = types[kind * WIDTH + LINK]
-        opened = True
+        budget -= types[kind * WIDTH + COST]
+        if budget < 0:
+            return COSTLY, budget
+        opened = False
         if op == UNION:
             branch, after = read_varint(data, at, end)
             if after < 0:
-                return CUT_SHORT
+                return CUT_SHORT, budget
             if branch < 0 or branch >= types[kind * WIDTH + NUMBER]:
-                return BAD_BRANCH
+                return BAD_BRANCH, budget
             at = after
             kind = links[first + branch]
             continue
         if op in (RECORD, ARRAY, MAP):
-            if depth == MAX_DEPTH:
-                return DEEP
-            stack[2 * depth] = kind
-            stack[2 * depth + 1] = 0
-            depth += 1
+            if types[kind * WIDTH + SMALLEST]:
+                if depth == MAX_DEPTH:
+                    return DEEP, budget
+                stack[2 * depth] = kind
+                stack[2 * depth + 1] = 0
+                depth += 1
+                opened = True
         else:
             _, _, at = _read_scalar(data, at, end, op, types[kind * WIDTH + NUMBER])
             if at < 0:
-                return at
-            opened = False
+                return at, budget
         while depth:
             parent = stack[2 * depth - 2]
             left = stack[2 * depth - 1]
@@ -156,24 +189,29 @@ def skip_value(data: Array, at: int, end: int, kind: int, types: Array, links: A
                 depth -= 1
                 opened = False
                 continue
+            kind = links[first]
             if left == 0:
-                kind = links[first]
-                left, at = _read_block(data, at, end, op == ARRAY and types[kind * WIDTH + SMALLEST] == 0)
+                empty = op == ARRAY and types[kind * WIDTH + SMALLEST] == 0
+                left, at = _read_block(data, at, end, empty)
                 if at < 0:
-                    return at
+                    return at, budget
                 if left == 0:
                     depth -= 1
                     opened = False
                     continue
+                if empty:
+                    budget -= left * types[kind * WIDTH + COST]
+                    if budget < 0:
+                        return COSTLY, budget
+                    continue
             stack[2 * depth - 1] = left - 1
-            kind = links[first]
             if op == MAP:
                 _, _, at = _read_scalar(data, at, end, STRING, 0)
                 if at < 0:
-                    return at
+                    return at, budget
             break
         if depth == 0 and not opened:
-            return at
+            return at, budget
 
 
 @compiled
@@ -198,7 +236,10 @@ def read_payloads(
     flaws_array: Array,
     state_array: Array,
 ) -> int:
-    """Decode the rows from `state[ROW]` on. `current` and `loops` are room for a number of each pool and level."""
+    """Decode the rows from `state[ROW]` on. `current` and `loops` are room for a number of each pool and level.
+
+    `state[SPARE]` is how many steps a row may take beside those for its bytes.
+    """
     data, offsets, skip = bytes_of(data_array), longs_of(offsets_array), bytes_of(skip_array)
     program, jumps = longs_of(program_array), longs_of(jumps_array)
     types, links, stack = longs_of(types_array), longs_of(links_array), longs_of(stack_array)
@@ -207,6 +248,7 @@ def read_payloads(
     current, loops = longs_of(current_array), longs_of(loops_array)
     flaws, state = longs_of(flaws_array), longs_of(state_array)
     pools = used_array.shape[0]
+    spare = state[SPARE]
     for row in range(state[ROW], offsets_array.shape[0] - 1):
         state[ROW] = row
         if skip[row]:
@@ -220,7 +262,10 @@ def read_payloads(
         depth = 0
         place = 0
         step = 0
+        allowed = (end - at) * STEPS_PER_BYTE + spare
+        budget = allowed
         while True:
+            budget -= 1
             line = step * LINE
             op = program[line + STEP]
             number = program[line + FIRST]
@@ -254,7 +299,7 @@ def read_payloads(
             elif op == SKIP:
                 start = at
                 node = program[line + NODE]
-                at = skip_value(data, start, end, number, types, links, stack)
+                at, budget = skip_value(data, start, end, number, types, links, stack, budget)
                 if at < 0:
                     flaw, place, at = at, node, start
                     break
@@ -266,6 +311,9 @@ def read_payloads(
                 step += 1
             elif op in (ARRAY, REPEAT):
                 # At a list's first step and after each element: the next element, or the end of the list.
+                if budget < 0:
+                    flaw, place = COSTLY, program[line + NODE]
+                    break
                 head = line
                 own = current[program[line + STEP_POOL]]
                 if op == ARRAY:
@@ -302,6 +350,7 @@ def read_payloads(
                 if at != end:
                     flaw = TRAILING
                 break
+        state[STEPS] += allowed - max(budget, 0)
         if flaw or grow >= 0:
             clear(nodes_array, slots_array, valid_array, used_array, saved_array, row)
         if grow >= 0:

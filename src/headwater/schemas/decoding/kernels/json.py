@@ -12,6 +12,7 @@ from headwater.schemas.decoding.kernels.json_values import (
     CLOSE_OBJECT,
     COLON,
     COMMA,
+    COSTLY,
     CUT_SHORT,
     DEEP,
     DUPLICATE,
@@ -54,6 +55,9 @@ from headwater.schemas.decoding.kernels.slots import (
     POOL_WANTED,
     ROW,
     SECOND,
+    SPARE,
+    STEPS,
+    STEPS_PER_BYTE,
     VALID,
     clear,
     is_ascii,
@@ -112,18 +116,23 @@ def _after_name(data: Array, at: int, end: int, names: Array, nodes: Array, node
 @compiled
 def find_field(
     data: Array, at: int, end: int, parent: int, expected: int, nodes: Array, names: Array, table: Array, mask: int
-) -> int:
-    """The field of a struct with a name; -1 if there is none. `expected` is the field after the last one."""
+) -> tuple[int, int]:
+    """The field of a struct with a name, or -1, and how many names were looked at.
+
+    `expected` is the field after the last one. Names may be chosen so that many have one place in the table.
+    """
     size = end - at
     if expected >= 0 and _same(data, at, size, names, nodes, expected):
-        return expected
+        return expected, 0
+    looks = 0
     place = hash_name(data, at, end, parent) & mask
     while table[place] >= 0:
         node = table[place]
         if nodes[node * COLUMNS + PARENT] == parent and _same(data, at, size, names, nodes, node):
-            return int(node)
+            return int(node), looks
         place = (place + 1) & mask
-    return -1
+        looks += 1
+    return -1, looks
 
 
 @inlined
@@ -233,7 +242,11 @@ def read_texts(
     stack_array: Array,
     state_array: Array,
 ) -> int:
-    """Decode the rows from `state[ROW]` on. Node 0 is the root. With `strict`, a field without a node is a flaw."""
+    """Decode the rows from `state[ROW]` on. Node 0 is the root. With `strict`, a field without a node is a flaw.
+
+    Most steps read a byte. Looking for names among others does not: a row may look at so many names as its bytes allow,
+    and at `state[SPARE]` more.
+    """
     data, offsets, skip = bytes_of(data_array), longs_of(offsets_array), bytes_of(skip_array)
     nodes, names, table = longs_of(nodes_array), bytes_of(names_array), longs_of(table_array)
     slots, valid = longs_of(slots_array), bytes_of(valid_array)
@@ -242,6 +255,7 @@ def read_texts(
     scratch, kinds = bytes_of(scratch_array), bytes_of(kinds_array)
     found, stack = longs_of(found_array), longs_of(stack_array)  # of each level the node, the index, the last field
     pools = used_array.shape[0]
+    spare = state[SPARE]
     mask = table_array.shape[0] - 1
     for row in range(state[ROW], offsets_array.shape[0] - 1):
         state[ROW] = row
@@ -251,6 +265,8 @@ def read_texts(
             saved[pool] = used[pool]
         late_before = state[LATE]
         at, end = offsets[row] + front, offsets[row + 1]
+        allowed = (end - at) * STEPS_PER_BYTE + spare
+        budget = allowed
         flaw = 0
         grow = -1
         if not is_ascii(data, at, end) and not is_utf8(data, at, end):
@@ -421,9 +437,13 @@ def read_texts(
                 else:
                     if escaped:
                         size = unescape(data, start, at - 1, scratch, 0)
-                        node = find_field(scratch, 0, size, parent, expected, nodes, names, table, mask)
+                        node, looks = find_field(scratch, 0, size, parent, expected, nodes, names, table, mask)
                     else:
-                        node = find_field(data, start, at - 1, parent, expected, nodes, names, table, mask)
+                        node, looks = find_field(data, start, at - 1, parent, expected, nodes, names, table, mask)
+                    budget -= looks
+                    if budget < 0:
+                        flaw, place = COSTLY, parent
+                        break
                     if node >= 0:
                         stack[3 * depth - 3 + 2] = node
                     else:
@@ -442,6 +462,7 @@ def read_texts(
                 if at < end:
                     flaw = TRAILING
                 break
+        state[STEPS] += allowed - max(budget, 0)
         if flaw or grow >= 0:
             clear(nodes_array, slots_array, valid_array, used_array, saved_array, row)
             state[LATE] = late_before

@@ -13,7 +13,7 @@ from headwater.native.compiling import compiled, inlined
 from headwater.native.pointers import address, address_of, copy, ints_of, longs_of, word_at, zeros_below
 
 CUT_SHORT, SYNTAX, DEEP, SURROGATE, CONTROL, NO_NUMBER, TRAILING, NOT_UTF8 = range(-1, -9, -1)
-DUPLICATE, MISFIT, UNKNOWN, INEXACT, RANGE, TOO_LARGE = range(-9, -15, -1)
+DUPLICATE, MISFIT, UNKNOWN, INEXACT, RANGE, TOO_LARGE, COSTLY = range(-9, -16, -1)
 FLAWS = {
     CUT_SHORT: "the JSON text is cut short",
     SYNTAX: "this is not JSON",
@@ -29,6 +29,7 @@ FLAWS = {
     INEXACT: "the number cannot be kept exactly",
     RANGE: "the number is out of range",
     TOO_LARGE: "the lists of the payload have too many elements for its size",
+    COSTLY: "the names of the payload take too many looks for its size",
 }
 
 MAX_DEPTH = 512

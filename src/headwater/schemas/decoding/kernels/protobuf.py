@@ -4,6 +4,9 @@ A message of a schema, at its place in the shape, has a row in `messages`, and i
 number. Fields may come in any order and more than once: the last value of a field counts, elements of lists are added,
 and parts of one message are put together. A payload in which this takes more than a second look is odd: Protobuf's own
 library writes it anew.
+
+Most steps read a byte. Two kinds do not, and are counted: marking the fields of a message, and looking at the other
+members of a oneof. A row with more of them than its size allows is bad.
 """
 
 from __future__ import annotations
@@ -19,6 +22,9 @@ from headwater.schemas.decoding.kernels.slots import (
     OWN,
     POOL_WANTED,
     ROW,
+    SPARE,
+    STEPS,
+    STEPS_PER_BYTE,
     VALID,
     clear,
     is_ascii,
@@ -42,7 +48,7 @@ in every message, and how many they are."""
 MESSAGE_WIDTH = 4
 COLUMNS = OWN
 
-CUT_SHORT, BAD_NUMBER, BAD_LENGTH, BAD_TAG, BAD_GROUP, BAD_TEXT, DEEP, TOO_LARGE, ODD = range(-1, -10, -1)
+CUT_SHORT, BAD_NUMBER, BAD_LENGTH, BAD_TAG, BAD_GROUP, BAD_TEXT, DEEP, TOO_LARGE, ODD, COSTLY = range(-1, -11, -1)
 FLAWS = {
     CUT_SHORT: "the payload is cut short",
     BAD_NUMBER: "a number has too many bits",
@@ -53,8 +59,12 @@ FLAWS = {
     DEEP: "the message is nested too deeply",
     TOO_LARGE: "the lists of the payload have too many elements for its size",
     ODD: "the payload has parts of a message in several places",
+    COSTLY: "the payload has too many messages for its size",
 }
 
+SPARE_MARKS = 1 << 16
+"""Marks and looks that a row may take beside those for its bytes: a message in a list may have many fields, and most of
+them no value."""
 MAX_DEPTH = 100
 FRAME = 5
 """The numbers of a level: the message, where it ends, the number of the group or 0, the index, the last entry."""
@@ -209,7 +219,10 @@ def read_payloads(
     flaws_array: Array,
     state_array: Array,
 ) -> int:
-    """Decode the rows from `state[ROW]` on. Node 0 and message 0 are the root, whose marks are set."""
+    """Decode the rows from `state[ROW]` on. Node 0 and message 0 are the root, whose marks are set.
+
+    `state[SPARE]` is how many steps without bytes a row may take beside those for its bytes.
+    """
     data, offsets, skip = bytes_of(data_array), longs_of(offsets_array), bytes_of(skip_array)
     entries, messages = longs_of(entries_array), longs_of(messages_array)
     marks, members = longs_of(marks_array), longs_of(members_array)
@@ -218,6 +231,7 @@ def read_payloads(
     stack, groups = longs_of(stack_array), longs_of(groups_array)
     flaws, state = longs_of(flaws_array), longs_of(state_array)
     pools = used_array.shape[0]
+    spare = state[SPARE]
     for row in range(state[ROW], offsets_array.shape[0] - 1):
         state[ROW] = row
         if skip[row]:
@@ -225,6 +239,8 @@ def read_payloads(
         for pool in range(pools):
             saved[pool] = used[pool]
         at, end = offsets[row] + front, offsets[row + 1]
+        allowed = (end - at) * STEPS_PER_BYTE + spare
+        budget = allowed
         flaw = 0
         grow = -1
         place = 0
@@ -343,6 +359,7 @@ def read_payloads(
                                 flaw = ODD
                             valid[nodes[other * COLUMNS + VALID] + index] = 0
                         member += 2
+                        budget -= 1
                 if op <= DOUBLE:
                     value, after = _read_number(data, at, stop, op)
                     if after < 0:
@@ -387,13 +404,20 @@ def read_payloads(
                     first, count = messages[message * MESSAGE_WIDTH + FIRST], messages[message * MESSAGE_WIDTH + COUNT]
                     group = number if op == GROUP else 0
                     end = stop
-                    _begin(messages, marks, nodes, valid, message, index)
+                    if listed or not valid[entries[line + ENTRY_VALID] + where]:
+                        budget -= messages[message * MESSAGE_WIDTH + MARK_COUNT]
+                        if budget >= 0:
+                            _begin(messages, marks, nodes, valid, message, index)
+                if budget < 0:
+                    flaw = COSTLY
+                    break
                 if node >= 0:
                     valid[entries[line + ENTRY_VALID] + where] = 1
                 if not packed:
                     break
             if flaw or grow >= 0:
                 break
+        state[STEPS] += allowed - max(budget, 0)
         if flaw or grow >= 0:
             clear(nodes_array, slots_array, valid_array, used_array, saved_array, row)
         if grow >= 0:

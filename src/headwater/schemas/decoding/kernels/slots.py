@@ -32,10 +32,15 @@ OWN = 8
 DONE, GROW = range(2)
 """Why a loop stopped: all rows are decoded, or the pool `state[POOL_WANTED]` must grow."""
 
-ROW, POOL_WANTED, LATE, FLAWED = range(4)
-"""Numbers in `state`: the row where the loop continues, the pool that must grow, how many numbers are `late`, and how
-many rows are in `flaws`."""
-STATE_NUMBERS = 4
+ROW, POOL_WANTED, LATE, FLAWED, SPARE, STEPS = range(6)
+"""Numbers in `state`: the row where the loop continues, the pool that must grow, how many numbers are `late`, how many
+rows are in `flaws`, how many steps a row may take beside those for its bytes, and how many steps were taken."""
+STATE_NUMBERS = 6
+
+STEPS_PER_BYTE = 32
+SPARE_STEPS = 256
+"""A row may take so many steps for each byte of its payload, and so many beyond that and the size of the schema. A row
+that would take more is bad, so that a short payload cannot stop the loop for long."""
 
 FLAW_ROW, FLAW_CODE, FLAW_NODE, FLAW_AT = range(4)
 """Columns of `flaws`: the row, what is wrong with it, the node or -1, and the position in the payload."""
