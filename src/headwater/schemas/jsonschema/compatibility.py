@@ -16,6 +16,7 @@ from headwater.schemas.jsonschema.matching import matched
 from headwater.schemas.jsonschema.model import JsonModel
 from headwater.schemas.jsonschema.texts import TEXTS
 from headwater.schemas.jsonschema.views import View, Views
+from headwater.schemas.steps import Steps
 from headwater.schemas.texts import sorted_json, write_json
 
 MAX_STEPS = 100_000
@@ -32,7 +33,9 @@ def differences(reader: JsonModel, writer: JsonModel) -> list[Difference]:
     """What keeps the reader's schema from taking what the writer's takes. Nothing: it takes all of it."""
     known: dict[tuple[int, int], Found] = {}
     views = (Views(reader), Views(writer))
-    steps = _Steps()
+    steps = Steps(
+        MAX_STEPS, BadSchema(f"The schemas are too large to be compared: it takes more than {MAX_STEPS} steps")
+    )
     while True:
         comparison = _Comparison(*views, known, steps)
         found = comparison.compare(views[0].root(), views[1].root())
@@ -48,20 +51,8 @@ def _below(found: Found, *steps: str) -> Found:
     return [(kind, (*steps, *place)) for kind, place in found]
 
 
-class _Steps:
-    """Counts what a comparison does, and refuses to go on for ever."""
-
-    def __init__(self) -> None:
-        self._left = MAX_STEPS
-
-    def take(self) -> None:
-        self._left -= 1
-        if self._left < 0:
-            raise BadSchema(f"The schemas are too large to be compared: it takes more than {MAX_STEPS} steps")
-
-
 class _Comparison:
-    def __init__(self, reader: Views, writer: Views, known: dict[tuple[int, int], Found], steps: _Steps) -> None:
+    def __init__(self, reader: Views, writer: Views, known: dict[tuple[int, int], Found], steps: Steps) -> None:
         self._reader = reader
         self._writer = writer
         self._known = known
