@@ -18,6 +18,7 @@ from headwater.gateway.problems import TOO_LARGE, UNAVAILABLE, UNPROCESSABLE, Ki
 from headwater.gateway.records.bodies import Entry
 from headwater.gateway.records.choosing import Choice
 from headwater.gateway.services import Call
+from headwater.schemas.encoding import TooMuchWork
 from headwater.schemas.payloads import Usable, Writing, takes_prefix
 from headwater.schemas.typing import SUBJECT
 from headwater.state.cluster.domain import Topic
@@ -141,6 +142,8 @@ def encode_all(entries: Sequence[Entry], writings: Writings) -> tuple[list[Entry
                 parts[field] = encode(writings[field, choice], parts[field] or b"")
             except BadValue as error:
                 flaws.append(Flaw(number, field, str(error)))
+                if isinstance(error, TooMuchWork):
+                    return made, flaws  # no other value of the request takes as much
         size += sum(len(part or b"") for part in parts.values())
         if size > MAX_ENCODED:
             raise Refusal(TOO_LARGE, f"the records have more than {MAX_ENCODED} bytes by their schemas")

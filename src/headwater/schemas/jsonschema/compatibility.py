@@ -12,6 +12,7 @@ from typing import Any
 
 from headwater.errors import BadSchema
 from headwater.schemas.differences import Difference
+from headwater.schemas.jsonschema import judging
 from headwater.schemas.jsonschema.matching import matched
 from headwater.schemas.jsonschema.model import JsonModel
 from headwater.schemas.jsonschema.texts import TEXTS
@@ -189,8 +190,8 @@ class _Comparison:
         additional = node.get("additionalProperties") if what == "Properties" else views.items(node)[2]
         if what == "Properties":
             for pattern, schema in node.get("patternProperties", {}).items():
-                self._steps.take()
-                if _matches(pattern, name):
+                self._steps.take(10)
+                if judging.matches(pattern, name):
                     return False, schema
         if additional is False:
             return False, None
@@ -351,13 +352,3 @@ def _remainder(number: Decimal, other: Decimal) -> bool:
 def _value(value: Any) -> str:
     """A value of JSON as a text that is the same for equal values."""
     return write_json(sorted_json(value))
-
-
-def _matches(pattern: str, name: str) -> bool:
-    """Whether a regular expression of JSON Schema finds something in a name."""
-    import jsonschema_rs
-
-    try:
-        return jsonschema_rs.is_valid({"type": "string", "pattern": pattern}, name)
-    except ValueError:  # it needs too many steps
-        return False
