@@ -23,6 +23,9 @@ from headwater.schemas.texts import sorted_json, write_json
 MAX_STEPS = 100_000
 """The most comparisons of two parts, or of a name and a pattern."""
 
+CHARACTERS = 200
+"""So many characters of a text take one step."""
+
 MAX_DIFFERENCES = 100
 """The most differences of one pair that are kept."""
 
@@ -126,8 +129,8 @@ class _Comparison:
         ):
             return [("COMBINED_TYPE_CHANGED", ())]
         found: Found = []
-        ours = list({view.text: view for view in map(self._reader.of, new.parts)}.values())
-        theirs = list({view.text: view for view in map(self._writer.of, old.parts)}.values())
+        ours = list({self._text(view): view for view in map(self._reader.of, new.parts)}.values())
+        theirs = list({self._text(view): view for view in map(self._writer.of, old.parts)}.values())
         if len(theirs) < len(ours) and new.criterion == "allOf":
             found.append(("PRODUCT_TYPE_EXTENDED", ()))
         elif len(theirs) > len(ours) and old.criterion != "allOf":
@@ -136,6 +139,12 @@ class _Comparison:
         if matched(fits, len(ours)) < min(len(ours), len(theirs)):
             found.append(("COMBINED_TYPE_SUBSCHEMAS_CHANGED", ()))
         return found
+
+    def _text(self, view: View) -> str:
+        """The text of a view. What is combined in each other is written once for each level, so it takes steps."""
+        text = view.text
+        self._steps.take(len(text) // CHARACTERS)
+        return text
 
     def _objects(self, new: View, old: View) -> Found:
         found = _required(new.node, old.node) + self._properties(new.node, old.node)
