@@ -280,3 +280,11 @@ def test_long_names_on_the_way_take_steps(monkeypatch: pytest.MonkeyPatch) -> No
     assert maps.encode({"k": [1] * 1_000})
     with pytest.raises(BadValue, match="more than 20000 steps"):
         maps.encode({"k" * 10_000: [1] * 1_000})
+
+
+@promise("S4")
+def test_a_decimal_of_many_bytes_is_refused() -> None:
+    codec = of({"type": "bytes", "logicalType": "decimal", "precision": 10_000, "scale": 0})
+    assert codec.decode(codec.encode("9" * 10_000)) == "9" * 10_000
+    with pytest.raises(BadValue, match="A decimal has 1,000,000 bytes"):
+        codec.decode(encoding.varint(1_000_000) + b"\x11" * 1_000_000)
