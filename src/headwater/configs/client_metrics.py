@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import re
+import functools
 from collections.abc import Mapping
 
 from headwater.configs.keys import INT_MAX, MAX_VALUE_LENGTH, ConfigKey, Kind, anything, elements, number
+from headwater.coordination.common import GroupError
+from headwater.coordination.regex import Pattern, compiled
 from headwater.errors import BadInput, ConfigError
 
 INTERVAL, MATCH, METRICS = "interval.ms", "match", "metrics"
 EVERYTHING = "*"
 """Means all metrics, in place of a list of prefixes."""
 MIN_INTERVAL_MS, MAX_INTERVAL_MS = 100, 3_600_000
+KEPT = 256
+"""Values of `match` whose patterns a process keeps."""
 MATCHED = (
     "client_instance_id",
     "client_id",
@@ -23,13 +27,14 @@ MATCHED = (
 
 _KEYS = [
     ConfigKey(INTERVAL, Kind.INT, "300000", number(-INT_MAX, INT_MAX), "How often the clients push, in milliseconds."),
-    ConfigKey(MATCH, Kind.LIST, "", anything, "Which clients: `name=pattern`, all of which must match."),
+    ConfigKey(MATCH, Kind.LIST, "", anything, "Which clients: `name=pattern` (RE2), all of which must match."),
     ConfigKey(METRICS, Kind.LIST, "", anything, "Prefixes of the metrics' names, or `*`."),
 ]
 KEYS: Mapping[str, ConfigKey] = {key.name: key for key in _KEYS}
 
 
-def patterns(match: str) -> dict[str, re.Pattern[str]]:
+@functools.lru_cache(KEPT)
+def patterns(match: str) -> Mapping[str, Pattern]:
     """The patterns of a `match` config by the property of the client that they match."""
     found = {}
     for element in elements(match):
@@ -37,8 +42,8 @@ def patterns(match: str) -> dict[str, re.Pattern[str]]:
         if not equals or "=" in pattern or not pattern.strip() or name.strip() not in MATCHED:
             raise ConfigError(f"Illegal client matching pattern: {element}")
         try:
-            found[name.strip()] = re.compile(pattern.strip())
-        except re.error:
+            found[name.strip()] = compiled(pattern.strip())
+        except GroupError:
             raise ConfigError(f"Illegal client matching pattern: {element}") from None
     return found
 

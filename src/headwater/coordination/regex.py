@@ -1,4 +1,4 @@
-"""Subscriptions by regular expression: RE2's syntax, as in Kafka, matched against whole topic names.
+"""Regular expressions of users: RE2's syntax, as in Kafka, matched against whole names; subscriptions by them.
 
 Topic names are plain ASCII, so most differences between the C++ and Java versions of RE2 do not matter. One does: the
 Java version refuses `\\C` (a byte), so this module refuses it too. Matching takes linear time in the length of a name
@@ -20,24 +20,35 @@ MAX_STEPS = 5_000
 """The size limit of a compiled expression. The slowest one takes a millisecond for the longest name."""
 
 
-class _Pattern(Protocol):
+class Pattern(Protocol):
+    """A compiled expression."""
+
     programsize: int
 
-    def fullmatch(self, text: str) -> object | None: ...
+    def fullmatch(self, text: str) -> Match | None: ...
 
 
-def compiled(regex: str) -> _Pattern:
-    """Compile an expression. Raises a `GroupError` in Kafka's words if it is not valid."""
+class Match(Protocol):
+    """What an expression has matched."""
+
+    def group(self) -> str: ...
+
+    def groups(self, default: str) -> tuple[str, ...]: ...
+
+
+def compiled(regex: str, groups: bool = False) -> Pattern:
+    """Compile an expression, with `groups` one whose matches have them. Raises a `GroupError` in Kafka's words if it is
+    not valid."""
     if len(regex) > MAX_LENGTH:
         raise _invalid(regex[:64] + "...", f"it is longer than {MAX_LENGTH} characters")
     if _asks_for_bytes(regex):
         raise _invalid(regex, "invalid escape sequence: \\C")
     options = re2.Options()
     options.log_errors = False
-    options.never_capture = True
+    options.never_capture = not groups
     options.max_mem = MAX_MEMORY
     try:
-        pattern: _Pattern = re2.compile(regex, options)
+        pattern: Pattern = re2.compile(regex, options)
     except re2.error as error:
         reason = error.args[0] if error.args else "it cannot be compiled"
         raise _invalid(regex, reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)) from None
@@ -76,7 +87,7 @@ class Resolver:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._patterns: dict[str, _Pattern] = {}
+        self._patterns: dict[str, Pattern] = {}
         self._matched: dict[str, frozenset[str]] = {}
         self._names: frozenset[str] = frozenset()
         self._version: int | None = None
@@ -119,5 +130,5 @@ class Resolver:
         self._names, self._version = names, topics.version
 
 
-def _matching(pattern: _Pattern, names: Iterable[str]) -> frozenset[str]:
+def _matching(pattern: Pattern, names: Iterable[str]) -> frozenset[str]:
     return frozenset(name for name in names if pattern.fullmatch(name) is not None)

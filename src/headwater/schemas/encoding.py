@@ -6,11 +6,11 @@ import struct
 from typing import Any, Protocol
 
 from headwater.schemas.avro.encoding import AvroCodec, varint
-from headwater.schemas.jsonschema.encoding import JsonCodec
+from headwater.schemas.jsonschema.encoding import JsonCodec, TooMuchWork
 from headwater.schemas.parsing import AvroModel, JsonModel, Parsed
 from headwater.schemas.protobuf.encoding import ProtobufCodec
 
-__all__ = ["Codec", "codec", "prefix", "varint"]
+__all__ = ["Codec", "TooMuchWork", "codec", "prefix", "varint"]
 
 
 class Codec(Protocol):

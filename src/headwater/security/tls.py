@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from headwater.background import Duty, OnDeath
+from headwater.coordination.common import GroupError
+from headwater.coordination.regex import compiled
 from headwater.errors import ConfigError
 from headwater.settings.settings import Tls
 
@@ -142,15 +144,18 @@ def _attribute(name: str, value: str) -> str:
 
 
 def check_rules(rules: Sequence[str]) -> None:
-    """Check rules: `DEFAULT` or `RULE:pattern/replacement/`, with `L` or `U` at the end for lower or upper case."""
+    """Check rules: `DEFAULT` or `RULE:pattern/replacement/`, with `L` or `U` at the end for lower or upper case.
+
+    The pattern is in RE2's syntax: a subject is matched in linear time, whatever a client put into its certificate.
+    """
     for rule in rules:
         found = _RULE.fullmatch(rule)
         try:
             if rule != "DEFAULT" and found is None:
                 raise ValueError
             if found is not None:
-                re.compile(found[1])
-        except (ValueError, re.error):
+                compiled(found[1], groups=True)
+        except (ValueError, GroupError):
             raise ConfigError(f"settings: the principal rule {rule!r} is not valid") from None
 
 
@@ -162,9 +167,9 @@ def principal_of(certificate: dict[str, Any], rules: Sequence[str] = ()) -> str:
         found = _RULE.fullmatch(rule)
         if found is None:
             break
-        matched = re.fullmatch(found[1], subject)
+        matched = compiled(found[1], groups=True).fullmatch(subject)
         if matched:
-            name = _replaced(found[2], [matched[0], *matched.groups("")])
+            name = _replaced(found[2], [matched.group(), *matched.groups("")])
             return "User:" + {"L": name.lower(), "U": name.upper()}.get(found[3], name)
     return f"User:{subject}"
 

@@ -6,12 +6,12 @@ The schemas of the answers are those of the protocol. Keys do not exist; questio
 from __future__ import annotations
 
 import functools
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headwater.errors import StatementRefused
 from headwater.gateway.flight.encoding import schema_bytes
+from headwater.gateway.flight.filters import matcher
 from headwater.gateway.flight.sqlinfo import info_schema, info_table, type_schema, type_table
 from headwater.gateway.services import Call
 from headwater.state.cluster.access import AclResource, Operation
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CATALOG, SCHEMA, TABLE = "headwater", "topics", "TABLE"
-ESCAPE = "\\"
-"""Makes the wildcard behind it an ordinary character in the pattern of a filter."""
 _PREFIX = b"ARROW:FLIGHT:SQL:"
 
 
@@ -107,7 +105,9 @@ async def answer(name: str, asked: Any, call: Call, columns: Columns) -> pa.Tabl
 
 async def _tables(asked: Any, call: Call, columns: Columns) -> list[dict[str, object]]:
     fits = matcher(asked.table_name_filter_pattern) if asked.HasField("table_name_filter_pattern") else None
-    names = [name for name in await readable(call) if fits is None or fits(name)]
+    names = await readable(call)
+    if fits is not None:
+        names = await call.services.offload(list, filter(fits, names))
     rows: list[dict[str, object]] = [
         {"catalog_name": CATALOG, "db_schema_name": SCHEMA, "table_name": name, "table_type": TABLE} for name in names
     ]
@@ -150,21 +150,6 @@ def _here(asked: Any) -> bool:
     if asked.HasField("catalog") and asked.catalog != CATALOG:
         return False
     return not asked.HasField("db_schema_filter_pattern") or matcher(asked.db_schema_filter_pattern)(SCHEMA)
-
-
-def matcher(pattern: str) -> Callable[[str], bool]:
-    """Whether a name fits a pattern: `%` stands for any characters, `_` for one, behind a backslash for themselves."""
-    found, escaped = [], False
-    for letter in pattern:
-        if escaped or letter not in "%_" + ESCAPE:
-            found.append(re.escape(letter))
-            escaped = False
-        elif letter == ESCAPE:
-            escaped = True
-        elif not found or found[-1] != ".*" or letter == "_":
-            found.append(".*" if letter == "%" else ".")
-    whole = re.compile("".join(found), re.DOTALL)
-    return lambda name: whole.fullmatch(name) is not None
 
 
 def _named(columns: pa.Schema, table: str) -> pa.Schema:

@@ -14,21 +14,21 @@ from headwater.background import each
 from headwater.configs.topics import TopicConfig
 from headwater.errors import BadSchema, BadValue, RegistryUnavailable
 from headwater.gateway import rights
-from headwater.gateway.problems import UNAVAILABLE, UNPROCESSABLE, Kind, Refusal
+from headwater.gateway.problems import TOO_LARGE, UNAVAILABLE, UNPROCESSABLE, Kind, Refusal
 from headwater.gateway.records.bodies import Entry
 from headwater.gateway.records.choosing import Choice
 from headwater.gateway.services import Call
+from headwater.schemas.encoding import TooMuchWork
 from headwater.schemas.payloads import Usable, Writing, takes_prefix
 from headwater.schemas.typing import SUBJECT
 from headwater.state.cluster.domain import Topic
-from headwater.threads import inline
 
 MAX_SCHEMAS = 100
 """Different schemas that one request names."""
 MAX_TOLD = 100
 """Values of a refused request that are named one by one."""
-LARGE = 32 << 10
-"""Values with more bytes are encoded in a thread."""
+MAX_ENCODED = 64 << 20
+"""Bytes that the values of one request may become: defaults of a schema may add much to small ones."""
 DOES_NOT_FIT = Kind(
     "does-not-fit", 422, "A value does not fit its schema",
     "A key or a value of the request cannot be encoded by the schema that the request names for it. `detail` and "
@@ -71,9 +71,8 @@ class Encoding:
         if len(choices) > MAX_SCHEMAS:
             raise Refusal(UNPROCESSABLE, f"the request names {len(choices)} schemas; the limit is {MAX_SCHEMAS}")
         found = await each(lambda one: self.writing(*one), choices)
-        size = sum([len(entry.key or b"") + len(entry.value or b"") for entry in entries])
-        run = self._call.services.offload if size > LARGE else inline
-        made, flaws = await run(encode_all, entries, dict(zip(choices, found, strict=True)))
+        # A schema may demand much of a small value, so this is for a thread, whatever the size.
+        made, flaws = await self._call.services.offload(encode_all, entries, dict(zip(choices, found, strict=True)))
         if flaws:
             first = flaws[0]
             more = {"errors": flaws[:MAX_TOLD]}
@@ -131,7 +130,10 @@ def encode_all(entries: Sequence[Entry], writings: Writings) -> tuple[list[Entry
     """Records whose keys and values are bytes, and what does not fit. Nothing here waits; a thread may run it."""
     made: list[Entry] = []
     flaws: list[Flaw] = []
+    size = 0
     for number, entry in enumerate(entries):
+        if len(flaws) >= MAX_TOLD:
+            break
         parts: dict[str, bytes | None] = {"key": entry.key, "value": entry.value}
         for field, choice in (("key", entry.key_schema), ("value", entry.value_schema)):
             if choice is None:
@@ -140,6 +142,11 @@ def encode_all(entries: Sequence[Entry], writings: Writings) -> tuple[list[Entry
                 parts[field] = encode(writings[field, choice], parts[field] or b"")
             except BadValue as error:
                 flaws.append(Flaw(number, field, str(error)))
+                if isinstance(error, TooMuchWork):
+                    return made, flaws  # no other value of the request takes as much
+        size += sum(len(part or b"") for part in parts.values())
+        if size > MAX_ENCODED:
+            raise Refusal(TOO_LARGE, f"the records have more than {MAX_ENCODED} bytes by their schemas")
         changed = {**parts, "key_schema": None, "value_schema": None}
         made.append(msgspec.structs.replace(entry, **changed))
     return made, flaws

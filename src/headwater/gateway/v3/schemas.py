@@ -15,7 +15,7 @@ from headwater.background import each
 from headwater.errors import BadSchema, BadValue, HeadwaterError, RegistryUnavailable, SchemaReason, SchemaRefused
 from headwater.gateway import rights
 from headwater.gateway.problems import CODE, UNAVAILABLE, UNPROCESSABLE, Refusal
-from headwater.gateway.records.encoding import LARGE, Encoding, encode
+from headwater.gateway.records.encoding import MAX_ENCODED, Encoding, encode
 from headwater.gateway.services import Call
 from headwater.gateway.v3.errors import Told, told_of
 from headwater.gateway.v3.record_forms import DataReceipt, Form, Wanted, flawed, wrong
@@ -23,7 +23,6 @@ from headwater.replica.schema_sources import LATEST, Draft
 from headwater.schemas.parsing import SchemaKind
 from headwater.schemas.payloads import Usable, Writing, record_name
 from headwater.state.cluster.domain import Topic
-from headwater.threads import inline
 
 TYPES = {SchemaKind.AVRO: "AVRO", SchemaKind.JSON: "JSONSCHEMA", SchemaKind.PROTOBUF: "PROTOBUF"}
 KINDS = {name: kind for kind, name in TYPES.items()}
@@ -68,9 +67,7 @@ class DataSchemas:
         if not wanted:
             return list(forms)
         found = dict(zip(wanted, await each(lambda one: self._tried(*one), wanted), strict=True))
-        size = sum([len(form.entry.key or b"") + len(form.entry.value or b"") for form in forms])
-        run = self._call.services.offload if size > LARGE else inline
-        return await run(_all_encoded, forms, found)
+        return await self._call.services.offload(_all_encoded, forms, found)
 
     async def _tried(self, field: str, wanted: Wanted) -> Resolved | Told | None:
         try:
@@ -173,7 +170,13 @@ def _unusable(message: str, code: int = NOT_SERIALIZED) -> Refusal:
 
 def _all_encoded(forms: list[Form], found: Found) -> list[Form | Told]:
     """Nothing here waits; a thread may run it."""
-    return [_encoded(form, found) for form in forms]
+    made: list[Form | Told] = []
+    size = 0
+    for form in forms:
+        one = _encoded(form, found) if size <= MAX_ENCODED else wrong("the records before it are too large together.")
+        size += len(one.entry.key or b"") + len(one.entry.value or b"") if isinstance(one, Form) else 0
+        made.append(one)
+    return made
 
 
 def _encoded(form: Form, found: Found) -> Form | Told:

@@ -123,7 +123,7 @@ _OF_WORDS = frozenset(
     {"side", "kind", "method", "start", "start_side", "end", "end_side", "exclude", "over", "direction"}
 )
 """Arguments of joins and windows that the parser itself takes from words of SQL, such as `CURRENT ROW`."""
-_NUMBER = re.compile(r"[0-9]*\.?[0-9]*(?:[eE][+-]?[0-9]+)?")
+_NUMBER = re.compile(r"[0-9]*(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?")
 _HEX = re.compile(r"[0-9A-Fa-f]*")
 _PATH_PART = re.compile(r"[^\"'\\\x00-\x1f]*")
 

@@ -65,9 +65,8 @@ DIALECTS: dict[Engine, Dialect] = {Engine.DUCKDB: _HeadwaterDuckDB(), Engine.SPA
 ODD_INPUT = (SqlglotError, LookupError, TypeError, ValueError, AttributeError)
 """What the library raises for text that it cannot make sense of."""
 
-_GAP = r"(?:\s|--[^\n]*(?:\n|$)|/\*(?:[^*/]|\*(?!/)|/(?!\*))*\*/)*"
-_EXPLAIN = re.compile(_GAP + r"EXPLAIN\b", re.IGNORECASE)
-_SHOW = re.compile(_GAP + r"SHOW" + _GAP + r"\sTABLES" + _GAP + r";?" + _GAP, re.IGNORECASE)
+_SPACES = re.compile(r"\s*")
+_WORD = re.compile(r"\w*")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u202a-\u202e\u2066-\u2069\ufeff]")
 _FIRST = {"SELECT", "WITH", "FROM", "VALUES", "(", "TABLE"}
 _QUERIES = (exp.Select, exp.SetOperation, exp.Subquery, exp.Values)
@@ -110,11 +109,12 @@ def reparse(sql: str, engine: Engine) -> exp.Expr:
 def parse(sql: str, engine: Engine) -> Parsed:
     """Read one statement. Raises `StatementRefused` for more than one, for none, and for what is no query."""
     _check_text(sql)
-    if _SHOW.fullmatch(sql):
+    if _asks_for_tables(sql):
         return Parsed(Kind.TABLES, None)
-    explain = _EXPLAIN.match(sql)
+    word, end = _word(sql, 0)
+    explain = word == "EXPLAIN"
     if explain:
-        sql = " " * explain.end() + sql[explain.end() :]
+        sql = " " * end + sql[end:]
     dialect = DIALECTS[engine]
     tokens = _tokens(sql, dialect)
     first = tokens[0].text.upper()
@@ -150,6 +150,40 @@ def _check_text(sql: str) -> None:
         sql.encode()
     except UnicodeEncodeError as error:
         raise StatementRefused("the statement is not valid Unicode") from error
+
+
+def _asks_for_tables(sql: str) -> bool:
+    """Whether a text is `SHOW TABLES`, with spaces and comments anywhere between the words."""
+    show, after = _word(sql, 0)
+    tables, end = _word(sql, after)
+    if show != "SHOW" or tables != "TABLES":
+        return False
+    end = _past_gap(sql, end)
+    return _past_gap(sql, end + 1 if sql[end : end + 1] == ";" else end) == len(sql)
+
+
+def _word(sql: str, at: int) -> tuple[str, int]:
+    """The word behind a gap, in capital letters, and the place behind it. The word is empty if there is none."""
+    found = _WORD.match(sql, _past_gap(sql, at))
+    assert found is not None  # the pattern takes nothing, too
+    return found[0].upper(), found.end()
+
+
+def _past_gap(sql: str, at: int) -> int:
+    """The place behind spaces and comments. Each character is looked at once."""
+    while True:
+        spaces = _SPACES.match(sql, at)
+        at = spaces.end() if spaces is not None else at
+        if sql.startswith("--", at):
+            line = sql.find("\n", at)
+            at = len(sql) if line < 0 else line + 1
+        elif sql.startswith("/*", at):
+            end = sql.find("*/", at + 2)
+            if end < 0 or sql.find("/*", at + 2, end) >= 0:
+                return at  # not closed, or comments in each other, which engines read differently
+            at = end + 2
+        else:
+            return at
 
 
 def _tokens(sql: str, dialect: Dialect) -> list[Token]:

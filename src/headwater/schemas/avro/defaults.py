@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from headwater.errors import BadSchema
+from headwater.schemas.steps import Steps
+
+MAX_STEPS = 1_000_000
+"""The most comparisons of a part of a default with a type: each part is compared with each branch of a union."""
+
 _BOUNDS = {"int": 1 << 31, "long": 1 << 63}
 
 
@@ -12,6 +18,7 @@ class Fitting:
 
     def __init__(self, definitions: dict[str, dict[str, Any]]) -> None:
         self._definitions = definitions
+        self._steps = Steps(MAX_STEPS, BadSchema(f"The defaults of the schema take more than {MAX_STEPS} steps"))
         self._answers: dict[tuple[int, int], bool] = {}
 
     def fits(self, value: Any, tree: Any) -> bool:
@@ -19,6 +26,7 @@ class Fitting:
 
         A member of a record that the value lacks needs a default of its own, which is checked with its field.
         """
+        self._steps.take()
         if isinstance(tree, list):
             return any(self.fits(value, branch) for branch in tree)
         if isinstance(tree, str):

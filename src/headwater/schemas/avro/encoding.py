@@ -14,7 +14,15 @@ from headwater.errors import BadValue
 from headwater.schemas.avro.logical import from_json, to_json
 from headwater.schemas.avro.model import AvroModel, definitions_of
 from headwater.schemas.avro.names import NAMED
+from headwater.schemas.steps import Steps
 from headwater.schemas.texts import MAX_MESSAGE, step
+
+MAX_STEPS = 1_000_000
+"""The most attempts to encode a part of one value by a type, and fields that are looked at. In unions of records a part
+is tried with each branch, so the value and the schema set no limit."""
+
+MAX_DEFAULTS = 1 << 20
+"""The most bytes that defaults add to one value. A default may be a record whose fields have defaults, and so on."""
 
 MAX_VALUES = 1_000_000
 """The most values in one record that is decoded. Arrays of nulls take no bytes, so the payload sets no limit."""
@@ -30,13 +38,16 @@ class AvroCodec:
     def __init__(self, model: AvroModel) -> None:
         self._tree = model.tree
         self._definitions = definitions_of(model.tree)
+        self._known = _Known()
 
     def encode(self, value: Any) -> bytes:
         """The bytes of a value. Raises `BadValue`, with the place."""
         try:
-            return _Encoder(self._definitions).encode(value, self._tree, "")
+            return _Encoder(self._definitions, self._known, _Budget()).encode(value, self._tree, "")
         except RecursionError:
             raise BadValue("The value is nested too deeply") from None
+        except _TooMuchError as error:
+            raise BadValue(str(error)) from None
 
     def decode(self, data: bytes) -> Any:
         """The value of bytes, as JSON. Raises `BadValue` if they are not of the schema."""
@@ -54,16 +65,41 @@ def _refuse(place: str, flaw: str) -> NoReturn:
     raise BadValue(f"The value at {place[:MAX_MESSAGE] or 'the top'} {flaw[:MAX_MESSAGE]}")
 
 
+class _TooMuchError(Exception):
+    """A budget is used up. It is no `BadValue`, after which a union tries its next branch."""
+
+
+class _Known:
+    """What a codec has found out about its schema, by the identities of parts of it."""
+
+    def __init__(self) -> None:
+        self.defaults: dict[int, bytes | BadValue | _TooMuchError] = {}
+        """By field, its default, or why there is none."""
+        self.symbols: dict[int, dict[str, int]] = {}
+        """By enum, the numbers of its symbols."""
+
+
+class _Budget:
+    """What encoding one value may take."""
+
+    def __init__(self) -> None:
+        self.steps = Steps(MAX_STEPS, _TooMuchError(f"The value takes more than {MAX_STEPS} steps by its schema"))
+        self.defaults = Steps(MAX_DEFAULTS, _TooMuchError(f"Defaults add more than {MAX_DEFAULTS} bytes to the value"))
+
+
 class _Encoder:
     """Encodes one value. It remembers what it made of each part, so that trying branches of unions stays cheap."""
 
-    def __init__(self, definitions: dict[str, Any], plain: bool = False) -> None:
+    def __init__(self, definitions: dict[str, Any], known: _Known, budget: _Budget, plain: bool = False) -> None:
         self._definitions = definitions
+        self._known = known
+        self._budget = budget
         self._plain = plain
         """Whether values of logical types are plain ones, as in defaults."""
         self._made: dict[tuple[int, int], bytes | BadValue] = {}
 
     def encode(self, value: Any, tree: Any, place: str) -> bytes:
+        self._budget.steps.take(1 + len(place) // 256)
         tree = self._definitions.get(tree, tree) if isinstance(tree, str) else tree
         if isinstance(tree, str) or not isinstance(value, (dict, list)):
             return self._encode(value, tree, place)
@@ -98,9 +134,10 @@ class _Encoder:
             )
             return _blocks([name + one for name, one in pairs])
         if kind == "enum":
-            if value not in tree["symbols"]:
+            number = self._symbols(tree).get(value) if isinstance(value, str) else None
+            if number is None:
                 _refuse(place, f"is none of the symbols of the enum {tree['name']}")
-            return varint(tree["symbols"].index(value))
+            return varint(number)
         if kind == "fixed":
             data = _bytes(value, place)
             if len(data) != tree["size"]:
@@ -111,6 +148,7 @@ class _Encoder:
     def _record(self, value: Any, tree: dict[str, Any], place: str) -> bytes:
         if not isinstance(value, dict):
             _refuse(place, f"is no object, as the record {tree['name']} is")
+        self._budget.steps.take(len(tree["fields"]))
         names = {field["name"] for field in tree["fields"]}
         for name in value:
             if name not in names:
@@ -121,10 +159,31 @@ class _Encoder:
             if field["name"] in value:
                 parts.append(self.encode(value[field["name"]], field["type"], here))
             elif "default" in field:
-                parts.append(_Encoder(self._definitions, plain=True).encode(field["default"], field["type"], here))
+                parts.append(self._default(field, here))
+                self._budget.defaults.take(len(parts[-1]))
             else:
                 _refuse(here, "is missing, and has no default")
         return b"".join(parts)
+
+    def _default(self, field: dict[str, Any], place: str) -> bytes:
+        """The default of a field, which is encoded once: that of a record has those of its fields in it."""
+        made = self._known.defaults.get(id(field))
+        if made is None:
+            alone = _Encoder(self._definitions, self._known, _Budget(), plain=True)
+            try:
+                made = alone.encode(field["default"], field["type"], place)
+            except (BadValue, _TooMuchError) as flaw:
+                made = flaw
+            self._known.defaults[id(field)] = made
+        if not isinstance(made, bytes):
+            raise made
+        return made
+
+    def _symbols(self, tree: dict[str, Any]) -> dict[str, int]:
+        found = self._known.symbols.get(id(tree))
+        if found is None:
+            found = self._known.symbols[id(tree)] = {one: at for at, one in enumerate(tree["symbols"])}
+        return found
 
     def _union(self, value: Any, branches: list[Any], place: str) -> bytes:
         near: list[str] = []

@@ -16,6 +16,9 @@ from headwater.errors import BadValue
 MAX_PRECISION = 10_000
 """The most digits of a decimal. No reader has so many."""
 
+MAX_DECIMAL_BYTES = 4_200
+"""The most bytes of a decimal: enough for all digits. Writing a number takes time that grows with their square."""
+
 _UNITS = {"millis": 1_000_000, "micros": 1_000, "nanos": 1}
 _EPOCH = datetime.date(1970, 1, 1)
 _START = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -95,6 +98,8 @@ def to_json(value: Any, tree: dict[str, Any]) -> Any:
     """The JSON value of a plain value of a logical type. What no calendar has stays a number."""
     logical = tree["logicalType"]
     if logical == "decimal":
+        if len(value) > MAX_DECIMAL_BYTES:
+            raise BadValue(f"A decimal has {len(value):,} bytes: at most {MAX_DECIMAL_BYTES:,} are read")
         number = int.from_bytes(value.encode("latin-1"), "big", signed=True)
         return format(Decimal(number).scaleb(-tree.get("scale", 0), Context(prec=MAX_PRECISION * 3)), "f")
     if logical == "uuid":

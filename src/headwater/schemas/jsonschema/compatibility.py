@@ -12,14 +12,19 @@ from typing import Any
 
 from headwater.errors import BadSchema
 from headwater.schemas.differences import Difference
+from headwater.schemas.jsonschema import judging
 from headwater.schemas.jsonschema.matching import matched
 from headwater.schemas.jsonschema.model import JsonModel
 from headwater.schemas.jsonschema.texts import TEXTS
 from headwater.schemas.jsonschema.views import View, Views
+from headwater.schemas.steps import Steps
 from headwater.schemas.texts import sorted_json, write_json
 
 MAX_STEPS = 100_000
 """The most comparisons of two parts, or of a name and a pattern."""
+
+CHARACTERS = 200
+"""So many characters of a text take one step."""
 
 MAX_DIFFERENCES = 100
 """The most differences of one pair that are kept."""
@@ -32,7 +37,9 @@ def differences(reader: JsonModel, writer: JsonModel) -> list[Difference]:
     """What keeps the reader's schema from taking what the writer's takes. Nothing: it takes all of it."""
     known: dict[tuple[int, int], Found] = {}
     views = (Views(reader), Views(writer))
-    steps = _Steps()
+    steps = Steps(
+        MAX_STEPS, BadSchema(f"The schemas are too large to be compared: it takes more than {MAX_STEPS} steps")
+    )
     while True:
         comparison = _Comparison(*views, known, steps)
         found = comparison.compare(views[0].root(), views[1].root())
@@ -48,20 +55,8 @@ def _below(found: Found, *steps: str) -> Found:
     return [(kind, (*steps, *place)) for kind, place in found]
 
 
-class _Steps:
-    """Counts what a comparison does, and refuses to go on for ever."""
-
-    def __init__(self) -> None:
-        self._left = MAX_STEPS
-
-    def take(self) -> None:
-        self._left -= 1
-        if self._left < 0:
-            raise BadSchema(f"The schemas are too large to be compared: it takes more than {MAX_STEPS} steps")
-
-
 class _Comparison:
-    def __init__(self, reader: Views, writer: Views, known: dict[tuple[int, int], Found], steps: _Steps) -> None:
+    def __init__(self, reader: Views, writer: Views, known: dict[tuple[int, int], Found], steps: Steps) -> None:
         self._reader = reader
         self._writer = writer
         self._known = known
@@ -134,8 +129,8 @@ class _Comparison:
         ):
             return [("COMBINED_TYPE_CHANGED", ())]
         found: Found = []
-        ours = list({view.text: view for view in map(self._reader.of, new.parts)}.values())
-        theirs = list({view.text: view for view in map(self._writer.of, old.parts)}.values())
+        ours = list({self._text(view): view for view in map(self._reader.of, new.parts)}.values())
+        theirs = list({self._text(view): view for view in map(self._writer.of, old.parts)}.values())
         if len(theirs) < len(ours) and new.criterion == "allOf":
             found.append(("PRODUCT_TYPE_EXTENDED", ()))
         elif len(theirs) > len(ours) and old.criterion != "allOf":
@@ -144,6 +139,12 @@ class _Comparison:
         if matched(fits, len(ours)) < min(len(ours), len(theirs)):
             found.append(("COMBINED_TYPE_SUBSCHEMAS_CHANGED", ()))
         return found
+
+    def _text(self, view: View) -> str:
+        """The text of a view. What is combined in each other is written once for each level, so it takes steps."""
+        text = view.text
+        self._steps.take(len(text) // CHARACTERS)
+        return text
 
     def _objects(self, new: View, old: View) -> Found:
         found = _required(new.node, old.node) + self._properties(new.node, old.node)
@@ -198,8 +199,8 @@ class _Comparison:
         additional = node.get("additionalProperties") if what == "Properties" else views.items(node)[2]
         if what == "Properties":
             for pattern, schema in node.get("patternProperties", {}).items():
-                self._steps.take()
-                if _matches(pattern, name):
+                self._steps.take(10)
+                if judging.matches(pattern, name):
                     return False, schema
         if additional is False:
             return False, None
@@ -360,13 +361,3 @@ def _remainder(number: Decimal, other: Decimal) -> bool:
 def _value(value: Any) -> str:
     """A value of JSON as a text that is the same for equal values."""
     return write_json(sorted_json(value))
-
-
-def _matches(pattern: str, name: str) -> bool:
-    """Whether a regular expression of JSON Schema finds something in a name."""
-    import jsonschema_rs
-
-    try:
-        return jsonschema_rs.is_valid({"type": "string", "pattern": pattern}, name)
-    except ValueError:  # it needs too many steps
-        return False

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from headwater.schemas.jsonschema import judging
 from headwater.schemas.jsonschema.bundling import Bundler
 from headwater.schemas.texts import read_json, refuse, sorted_json, step, write_json
 
@@ -40,17 +39,18 @@ def parse(text: str, references: tuple[tuple[str, str], ...]) -> tuple[str, str,
     # The texts come first, because bundling may change the value.
     canonical, normalized = write_json(schema), write_json(sorted_json(schema))
     draft = _draft_of(schema)
-    _check(where, schema, draft)
+    _check(where, schema, draft, len(text))
     others: list[tuple[str, Any]] = []
     for name, one in references:
         there = f"Reference {name!r}"
         value = read_json(there, one)
-        _check(there, value, draft)
+        _check(there, value, draft, len(one))
         others.append((name, value))
     whole = Bundler(schema, others, old=draft in ("4", "6", "7")).bundled()
     if isinstance(whole, dict):
         whole["$schema"] = _URIS[draft]
-    _check_patterns(whole)
+    size = len(text) + sum(len(one) for _, one in references)
+    _refuse(where, judging.flaw_of_compiling(whole, size))
     return canonical, normalized, JsonModel(whole, draft)
 
 
@@ -62,37 +62,19 @@ def _draft_of(schema: object) -> str:
     return DRAFTS.get(named.partition("://")[2].rstrip("#"), "7")
 
 
-def _check(where: str, schema: Any, draft: str) -> None:
+def _check(where: str, schema: Any, draft: str, size: int) -> None:
     """Refuse what the metaschema of the draft refuses."""
-    import jsonschema_rs
-
     if not isinstance(schema, (dict, bool)):
         refuse(where, "", "a JSON Schema is an object or a boolean")
-    if isinstance(schema, bool):
+    if isinstance(schema, dict):
+        _refuse(where, judging.flaw_of({**schema, "$schema": _URIS[draft]}, size))
+
+
+def _refuse(where: str, flaw: list[Any] | None) -> None:
+    """Raise a flaw that was found, if there is one: its place, or None, and the flaw."""
+    if flaw is None:
         return
-    with _flaws(where):
-        jsonschema_rs.meta.validate({**schema, "$schema": _URIS[draft]})
-
-
-def _check_patterns(whole: Any) -> None:
-    """Refuse a schema that cannot be compiled, above all because of a regular expression."""
-    import jsonschema_rs
-
-    with _flaws("The JSON Schema"):
-        jsonschema_rs.validator_for(whole, offline=True)
-
-
-@contextlib.contextmanager
-def _flaws(where: str) -> Iterator[None]:
-    """Turn errors of the library into refusals."""
-    import jsonschema_rs
-
-    try:
-        yield
-    except jsonschema_rs.ValidationError as error:
-        place = ""
-        for part in error.instance_path:
-            place = step(place, part)
-        refuse(where, place, str(error.message)[:500])
-    except (ValueError, jsonschema_rs.ReferencingError) as error:
-        refuse(where, "", "it is nested too deeply" if "Recursion" in str(error) else str(error)[:500])
+    place = ""
+    for part in flaw[0] or ():
+        place = step(place, part)
+    refuse(where, place, flaw[1])

@@ -31,7 +31,7 @@ MAX_NAME = 255
 """The longest name of a file, in bytes."""
 
 _NAME = re.compile(r"[A-Za-z0-9_+@=,-][A-Za-z0-9_.+@=,-]*(/[A-Za-z0-9_+@=,-][A-Za-z0-9_.+@=,-]*)*")
-_LINE = re.compile(r"(.*?):(\d+):(\d+): (.*)")
+_LINE = re.compile(r"([^:]*):(\d+):(\d+): (.*)")
 _GOOGLE_TYPE = re.compile(r"google/type/[a-z_]+\.proto")
 
 Compiler = Callable[[str, str, str, str], int]

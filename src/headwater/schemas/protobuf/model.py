@@ -18,7 +18,7 @@ MAX_TYPES = 20_000
 """The most messages, fields, enums and symbols in a schema with its references."""
 
 _OPTIONS = "google/protobuf/descriptor.proto"
-_BASE64 = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*")
+_BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +124,14 @@ def message_indexes(model: ProtobufModel, name: str) -> tuple[int, ...]:
 
 def _proto_text(text: str, texts: dict[str, str]) -> str:
     """The text of a .proto file, also if a FileDescriptorProto in Base64 was given. `texts` has what it may import."""
-    if _BASE64.fullmatch(text) is None:
+    joined = "".join(text.split())
+    if _BASE64.fullmatch(joined) is None:
         return text
     from google.protobuf import descriptor_pb2, descriptor_pool
     from google.protobuf.message import DecodeError
 
     try:
-        file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text))
+        file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(joined))
     except (binascii.Error, DecodeError, ValueError):
         return text
     pool = descriptor_pool.Default()

@@ -10,9 +10,10 @@ import pytest
 
 from headwater.errors import StatementRefused
 from headwater.gateway.callers import Caller
+from headwater.gateway.flight.filters import matcher
 from headwater.gateway.flight.messages import pack, unpack
 from headwater.gateway.flight.sqlinfo import info_schema, info_table, infos, type_table
-from headwater.gateway.flight.tables import answer, matcher, schema_of
+from headwater.gateway.flight.tables import answer, schema_of
 from headwater.gateway.services import Call
 from headwater.state.commands.columns import Column
 from headwater.state.streams.stored.typed import Columns, ColumnsVersion, TypedTable

@@ -16,8 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import BadValue
+from headwater.schemas.avro import encoding
 from headwater.schemas.encoding import Codec, codec
 from headwater.schemas.parsing import Parsed, SchemaKind, Source, parse
+from tests.support.promise import promise
 
 
 def parsed(schema: Any) -> Parsed:
@@ -230,3 +232,59 @@ def test_any_bytes_are_decoded_or_refused(data: bytes) -> None:
         codec(WHOLE).decode(data)
     except BadValue as flaw:
         assert str(flaw)
+
+
+def doubling(depth: int) -> Any:
+    """A record whose default is twice the default of the one before it, and so on."""
+    kind: Any = record(field("x", "string", default="12345678"), name="R0")
+    for level in range(1, depth):
+        kind = record(field("a", kind, default={}), field("b", f"R{level - 1}", default={}), name=f"R{level}")
+    return kind
+
+
+@promise("S4")
+def test_defaults_that_double_are_encoded_once_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    plain = encoding._Encoder.encode
+
+    def counted(self: Any, value: Any, tree: Any, place: str) -> bytes:
+        calls.append(1)
+        return plain(self, value, tree, place)
+
+    monkeypatch.setattr(encoding._Encoder, "encode", counted)
+    assert len(of(doubling(11)).encode({})) == 9 << 10
+    assert len(calls) < 100
+    for schema in (doubling(30), ["null", doubling(30), {"type": "map", "values": "string"}]):
+        codec = of(schema)
+        for _ in range(2):
+            calls.clear()
+            with pytest.raises(BadValue, match="Defaults add more than"):
+                codec.encode({})
+            assert len(calls) < 100
+
+
+@promise("S4")
+def test_encoding_has_a_budget_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoding, "MAX_STEPS", 20_000)
+    lists = of({"type": "array", "items": "int"})
+    with pytest.raises(BadValue, match="more than 20000 steps"):
+        lists.encode([1] * 20_001)
+    assert lists.encode([1] * 19_000)
+
+
+@promise("S4")
+def test_long_names_on_the_way_take_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each part has its place with it, so a long name costs at each of the parts below it."""
+    monkeypatch.setattr(encoding, "MAX_STEPS", 20_000)
+    maps = of({"type": "map", "values": {"type": "array", "items": "int"}})
+    assert maps.encode({"k": [1] * 1_000})
+    with pytest.raises(BadValue, match="more than 20000 steps"):
+        maps.encode({"k" * 10_000: [1] * 1_000})
+
+
+@promise("S4")
+def test_a_decimal_of_many_bytes_is_refused() -> None:
+    codec = of({"type": "bytes", "logicalType": "decimal", "precision": 10_000, "scale": 0})
+    assert codec.decode(codec.encode("9" * 10_000)) == "9" * 10_000
+    with pytest.raises(BadValue, match="A decimal has 1,000,000 bytes"):
+        codec.decode(encoding.varint(1_000_000) + b"\x11" * 1_000_000)

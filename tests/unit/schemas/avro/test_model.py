@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import BadSchema
+from headwater.schemas.avro import defaults
 from headwater.schemas.parsing import AvroModel, Parsed, SchemaKind, Source, parse
+from tests.support.promise import promise
 
 
 def parsed(schema: Any, *references: tuple[str, Any], strict: bool = True) -> Parsed:
@@ -268,3 +270,19 @@ def test_anything_is_parsed_or_refused_and_texts_are_stable(schema: Any) -> None
         assert parse(Source(SchemaKind.AVRO, again.canonical)).canonical == again.canonical
     assert parse(Source(SchemaKind.AVRO, one.canonical)).canonical == one.canonical
     assert parse(Source(SchemaKind.AVRO, one.normalized)).normalized == one.normalized
+
+
+@promise("S4")
+def test_defaults_are_compared_within_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each part of a default is compared with each branch of a union."""
+    monkeypatch.setattr(defaults, "MAX_STEPS", 10_000)
+    branches = [{"type": "enum", "name": f"E{at}", "symbols": ["A"]} for at in range(100)]
+    kind = {"type": "array", "items": [*branches, "int"]}
+
+    def schema(count: int) -> str:
+        fields = [{"name": "a", "type": kind, "default": [1] * count}]
+        return json.dumps({"type": "record", "name": "R", "fields": fields})
+
+    assert parse(Source(SchemaKind.AVRO, schema(10)))
+    with pytest.raises(BadSchema, match="more than 10000 steps"):
+        parse(Source(SchemaKind.AVRO, schema(200)))

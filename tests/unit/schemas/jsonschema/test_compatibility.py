@@ -15,6 +15,7 @@ from headwater.schemas.compatibility import Level, differences, incompatibilitie
 from headwater.schemas.jsonschema import compatibility
 from headwater.schemas.jsonschema.texts import TEXTS
 from headwater.schemas.parsing import Parsed, SchemaKind, Source, parse
+from tests.support.promise import promise
 
 
 def parsed(schema: Any, *references: tuple[str, Any]) -> Parsed:
@@ -239,3 +240,15 @@ def test_what_is_compatible_takes_the_same_values(reader: Any, writer: Any, valu
     for value in values:
         if jsonschema_rs.is_valid(old.schema, value):
             assert jsonschema_rs.is_valid(new.schema, value)
+
+
+@promise("S4")
+def test_texts_of_nested_combinations_take_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each level of a combination has the text of all levels below."""
+    schema: Any = {"type": "string", "description": "x" * 5_000}
+    for _ in range(60):
+        schema = {"allOf": [schema, {"type": "string"}]}
+    assert found(schema, schema) == []
+    monkeypatch.setattr(compatibility, "CHARACTERS", 1)
+    with pytest.raises(BadSchema, match="more than 100000 steps"):
+        found(schema, schema)

@@ -159,6 +159,17 @@ class Session:
         return 99.0 * done / total if total else 0.0
 
 
+def without_directories(text: str) -> str:
+    """A plan in which files have their names only."""
+    return re.sub(r"[^\s,\]]+", _without_directory, text)
+
+
+def _without_directory(found: re.Match[str]) -> str:
+    word = found[0]
+    begin, end = word.find("file:"), word.rfind("/")
+    return word[:begin] + word[end + 1 :] if 0 <= begin < end else word
+
+
 class Statement:
     """A statement that is ready to be run."""
 
@@ -176,7 +187,7 @@ class Statement:
     @property
     def plan(self) -> str:
         """How Spark would run it, without the places of files."""
-        return re.sub(r"file:[^\s,\]]*/", "", str(self._frame._jdf.queryExecution().toString()))
+        return without_directories(str(self._frame._jdf.queryExecution().toString()))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, task by task. Nothing is run ahead of the caller but one task."""

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from headwater.query.engines.spark.session import Session
 
 log = logging.getLogger("headwater.sql")
+MAX_SAID = 2_000
+"""Characters of an error of Spark that are looked at."""
 _SAID = re.compile(r"\[[A-Z][A-Z0-9_.]+\] [^\n]*")
 """How Spark's own errors begin."""
 _CALLING = "An error occurred while calling "
@@ -169,7 +171,7 @@ def said(text: str) -> str:
     found = _SAID.search(text)
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith(_CALLING)]
     first = found[0] if found else lines[0].removeprefix(": ") if lines else "Spark has failed"
-    return re.sub(r"( If necessary set .*)? SQLSTATE: \w+.*$", "", first)[:500]
+    return re.sub(r"( If necessary set .*)? SQLSTATE: \w+.*$", "", first[:MAX_SAID])[:500]
 
 
 # --- the process ---------------------------------------------------------------------------------------------
