@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from headwater.errors import Damaged
+from headwater.errors import Damaged, HeadwaterError
 from headwater.log.wal import format as wal
 from headwater.ops.metrics import Metric
 from headwater.replica.domains import Domains
@@ -155,8 +155,11 @@ class Damage:
         known.recheck = now + RECHECK_SECONDS
         return None
 
-    def met(self, bad: BadRange, client: str) -> None:
+    def met(self, error: HeadwaterError, client: str) -> None:
         """Note that a consumer waits at a range. The log names it and its group, once a minute for each range."""
+        if not isinstance(error, DamagedRange):
+            return
+        bad = error.bad
         known = self._known.get((bad.domain, bad.stream), {}).get(bad.start)
         if known is None:
             return

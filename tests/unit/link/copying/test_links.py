@@ -13,6 +13,7 @@ from harness.virtual import run
 from headwater.app.node import Node
 from headwater.client.errors import Unreachable
 from headwater.client.model import Config, ConfigSource
+from headwater.client.references import Allowed
 from headwater.errors import Damaged, NotReady, OutcomeUnknown, StoreUnavailable
 from headwater.link.breaker import State as BreakerState
 from headwater.link.copying.appending import Appender
@@ -209,7 +210,7 @@ def test_a_topic_that_was_resumed_is_not_stopped_by_what_was_found_before(change
 
     async def main() -> None:
         node, source = await NodeWorld().node(links=replace(QUICK, check_ms=1 << 40)), ModelSource()
-        changes = LinkChanges(node.cluster, linking_of(node))
+        changes = LinkChanges(node.cluster, linking_of(node), Allowed())
         [log] = source.create("t")
         source.put("t", 0, b"a")
         copying = copying_of(node, source)

@@ -24,7 +24,6 @@ from headwater.broker.registry import api
 from headwater.broker.request import Request, Values
 from headwater.broker.turns import SLICE_ITEMS
 from headwater.errors import HeadwaterError
-from headwater.log.damage import DamagedRange
 from headwater.log.looking import bound_of
 from headwater.log.reader import Want
 from headwater.replica.watch import Watch
@@ -375,8 +374,7 @@ async def _read_all(
     for (one, _), result in zip(reading, results, strict=True):
         if isinstance(result, HeadwaterError):
             one.error, one.high_watermark, one.stable, one.log_start = code_of(result), -1, -1, -1
-            if isinstance(result, DamagedRange):
-                broker.reader.damage.met(result.bad, f"{request.client_id} at {request.connection.host}")
+            broker.reader.damage.met(result, f"{request.client_id} at {request.connection.host}")
         else:
             one.records, one.aborted = result.records, result.aborted
             one.high_watermark, one.stable, one.log_start = result.high_watermark, result.stable, result.log_start
