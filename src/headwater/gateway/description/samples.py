@@ -268,7 +268,8 @@ SAMPLES: tuple[Sample, ...] = (
     Sample(
         "listGroupOffsets", "offsets", "Offsets with their lag", path={"group": "readers"},
         answer={
-            "items": [{**_PLACE, "offset": 1, "metadata": "", "committed_ms": _MS, "start": 1, "end": 5, "lag": 4}]
+            "items": [{**_PLACE, "offset": 1, "metadata": "", "committed_ms": _MS, "start": 1, "end": 5, "lag": 4,
+                       "damage": ""}]
         },
     ),
     Sample(
