@@ -55,7 +55,9 @@ def test_queries(tmp_path: Path) -> None:
 
     async def main() -> None:
         limits = {"memory_bytes": 64 << 20, "spill_bytes": 32 << 20}
-        async with query_world(tmp_path, workers=2, waiting=1, queries_per_user=2, **limits) as world:
+        async with query_world(
+            tmp_path, workers=2, workers_per_user=2, waiting=1, queries_per_user=2, **limits
+        ) as world:
             await _filled(world)
             await _settled_rows_and_rows_of_the_wal(world)
             await _statements(world)

@@ -183,5 +183,5 @@ async def serve(settings: Settings, *, supervised: bool) -> None:
     logs.setup(settings.log_level, node="compactor")
     step_back(settings.lake.niceness)
     await serve_until_told(
-        lambda background, secret, _: CompactorProcess(settings, background, secret), supervised=supervised
+        lambda background, secret, _: CompactorProcess(settings, background, secret), settings, supervised=supervised
     )

@@ -22,7 +22,7 @@ from headwater.background import Background
 from headwater.broker.rotation.presence import nobody_serves
 from headwater.extras import has, need, sentence
 from headwater.gateway.application import build
-from headwater.gateway.metrics import collect
+from headwater.gateway.metrics import collect, of_keys
 from headwater.gateway.server import HttpServer
 from headwater.gateway.services import Services
 from headwater.lake.tables.storage import reader_properties
@@ -149,7 +149,12 @@ class GatewayProcess:
         await self._own.close()
 
     def _metrics(self) -> list[Metric]:
-        metrics = collect(self.services.stats, self.services.streams.count, self.services.load.seconds)
+        own = self.services
+        places = [
+            one.metrics() for one in (own.requests, own.strangers, own.bodies, own.streams, own.scans, own.undecoded)
+        ]
+        metrics = collect(own.stats, own.streams.count, own.load.seconds, places)
+        metrics += of_keys(replica.state for replica in self.core.domains.values())
         if self.querying is not None:
             metrics += self.querying.metrics()
         if self.flight is not None:
@@ -171,5 +176,5 @@ async def serve(settings: Settings, *, supervised: bool) -> None:
     sys.setswitchinterval(SWITCH_SECONDS)
     keep_freed()
     await serve_until_told(
-        lambda background, secret, _: GatewayProcess(settings, background, secret), supervised=supervised
+        lambda background, secret, _: GatewayProcess(settings, background, secret), settings, supervised=supervised
     )

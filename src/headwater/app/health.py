@@ -9,6 +9,7 @@ import msgspec
 from headwater.api.gate import Gate
 from headwater.background import Background, DutyReport
 from headwater.log.damage import DamageLine
+from headwater.ops import accepting
 from headwater.ops.http import Page, Request, Route
 from headwater.ops.metrics import CONTENT_TYPE, Metric, render
 
@@ -30,6 +31,8 @@ class Health(msgspec.Struct, omit_defaults=True):
     full: dict[str, str] = msgspec.field(default_factory=dict)
     """Stores without room, and the last error of each."""
     duties: list[DutyReport] = msgspec.field(default_factory=list)
+    descriptors: dict[str, int] = msgspec.field(default_factory=dict)
+    """File descriptors: how many are `open`, the `limit`, and how many `connections` there are for how much `room`."""
     damage: list[DamageLine] = msgspec.field(default_factory=list)
     """Ranges of offsets that the process found to be unreadable."""
     checkpoints: list[str] = msgspec.field(default_factory=list)
@@ -74,7 +77,9 @@ def judged(
         status = "unhealthy"
     elif degraded or full or damage or checkpoints:
         status = "degraded"
-    return Health(status, reason, full or {}, background.reports(), list(damage), list(checkpoints))
+    return Health(
+        status, reason, full or {}, background.reports(), accepting.described(), list(damage), list(checkpoints)
+    )
 
 
 async def alive(request: Request) -> Page:
@@ -94,7 +99,7 @@ def pages(
         return (await judge()).page()
 
     async def measured(request: Request) -> Page:
-        return Page(render(metrics(), **labels), content_type=CONTENT_TYPE)
+        return Page(render(metrics() + accepting.collect(), **labels), content_type=CONTENT_TYPE)
 
     return {
         "/metrics": gate.describes_cluster(measured),

@@ -9,10 +9,12 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
+from headwater import descriptors
 from headwater.app.signals import leave_on_signals
 from headwater.background import Background, Duty, OnDeath, launch
 from headwater.clock import SystemClock
 from headwater.errors import ConfigError, DutyFailed, HeadwaterError
+from headwater.settings.settings import Settings
 
 log = logging.getLogger("headwater.process")
 PARENT = Duty("parent", OnDeath.END, "ends the process when its supervisor has ended")
@@ -40,9 +42,10 @@ class ServerProcess(Protocol):
 
 
 async def serve_until_told(
-    make: Callable[[Background, str, asyncio.Event], ServerProcess], *, supervised: bool
+    make: Callable[[Background, str, asyncio.Event], ServerProcess], settings: Settings, *, supervised: bool
 ) -> None:
     """Run a process until a signal stops it. `make` gets its duties, its supervisor's secret and what stops it."""
+    descriptors.claim(settings.limits.reserved_descriptors)
     stop = until_told()
     background = supervised_by(stop)
     process = make(background, await watch_parent(stop, background) if supervised else "", stop)

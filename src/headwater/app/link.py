@@ -97,5 +97,5 @@ async def serve(settings: Settings, *, supervised: bool) -> None:
     sys.setswitchinterval(SWITCH_SECONDS)
     keep_freed()
     await serve_until_told(
-        lambda background, secret, _: LinkProcess(settings, background, secret), supervised=supervised
+        lambda background, secret, _: LinkProcess(settings, background, secret), settings, supervised=supervised
     )

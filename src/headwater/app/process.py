@@ -161,4 +161,4 @@ async def serve(settings: Settings, *, supervised: bool) -> None:
         process.node.membership.on_replaced = lambda replaced: halt(replaced, stop)
         return process
 
-    await serve_until_told(made, supervised=supervised)
+    await serve_until_told(made, settings, supervised=supervised)

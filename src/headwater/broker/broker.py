@@ -12,6 +12,7 @@ from headwater.broker.clients.fetch_sessions import FetchSessions
 from headwater.broker.clients.responses import Responses
 from headwater.broker.clients.telemetry import Telemetry
 from headwater.broker.groups.coordinator import Coordinator
+from headwater.broker.groups.shares import GroupShares
 from headwater.broker.request import Request
 from headwater.broker.rotation.pace import Pace
 from headwater.broker.rotation.routing import Routing, zone_of
@@ -135,6 +136,7 @@ class Broker:
             guard=self.guard,
             patience_ms=settings.brownout.groups_after_ms,
             background=background,
+            shares=GroupShares(settings.limits),
         )
         self.transactions = Watcher(
             cluster,

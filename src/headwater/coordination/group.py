@@ -66,6 +66,10 @@ class Group(Protocol):
         """The members by id."""
 
     @property
+    def weight(self) -> int:
+        """The bytes that the members have brought."""
+
+    @property
     def protocol_type(self) -> str | None:
         """The kind of clients of the members; `None` if that is not known."""
 

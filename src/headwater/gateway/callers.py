@@ -20,6 +20,8 @@ OPEN_PREFIXES = (PATH, "/docs/")
 
 TOKENS = "/iceberg/v1/oauth/tokens"
 """Where clients of Iceberg get a token for a name and a password. The call itself looks at both."""
+MAX_FORM_BYTES = 64 * 1024
+"""The largest form with a name and a password, or a token."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,13 @@ from litestar.exceptions import LitestarException
 
 from headwater.errors import HeadwaterError, QuotaExceeded
 from headwater.gateway.asgi import OURS, App, Message, Receive, Scope, Send
-from headwater.gateway.callers import Callers, is_open
-from headwater.gateway.limits import Rates
+from headwater.gateway.callers import MAX_FORM_BYTES, TOKENS, Callers, is_open
+from headwater.gateway.limits import BodyBytes, Rates
 from headwater.gateway.origins import Origins, Raw
 from headwater.gateway.problems import BAD_REQUEST, INTERNAL, TOO_LARGE, TOO_SLOW, Refusal, Style, refusal_of, style_of
 from headwater.gateway.quotas import Usage
 from headwater.gateway.services import Call, Services, Taken
+from headwater.security.logins import network_of
 from headwater.settings.settings import parse_address
 
 log = logging.getLogger("headwater.gateway")
@@ -72,9 +73,11 @@ class Front:
                 await answer.whole(204, preflight, b"")
                 return
             call = await self._let_in(scope, headers, answer.request_id)
+            if not is_open(scope["path"]):
+                known(scope)
             scope.setdefault("state", {})[OURS] = call
             answer.usage = call.usage
-            body = _Body(call, receive, scope["method"])
+            body = _Body(call, receive, scope["method"], self._body_bytes(scope))
             await call.usage.timed(self._app(scope, body.receive, answer.send))
         except Exception as error:  # noqa: BLE001 - it becomes an answer, and is logged there
             await self._failed(scope, answer, cause_of(error))
@@ -93,14 +96,17 @@ class Front:
             if not is_open(scope["path"]):
                 self._origins.check(scope["method"], headers.get(b"origin"), headers.get(b"host"))
                 own.load.check()
-                places.append(own.requests.enter())
+                taken = (own.strangers if scope["path"] == TOKENS else own.requests).enter(_network(scope))
+                places.append(taken)
             call = Call(own, await self._callers.who(scope), request_id, places)
             if not is_open(scope["path"]):
+                taken.move(call.caller.account)
                 self._rates.take(call.caller.account)
                 call.usage.check_time()
             length = headers.get(b"content-length", b"0")
-            if not length.isdigit() or len(length) > MAX_DIGITS or int(length) > own.own.body_bytes:
-                raise too_large(own.own.body_bytes)
+            most = self._body_bytes(scope)
+            if not length.isdigit() or len(length) > MAX_DIGITS or int(length) > most:
+                raise too_large(most)
         except BaseException as error:
             for place in places:
                 place.release()
@@ -108,6 +114,11 @@ class Front:
                 own.stats.refuse(refusal_of(error).kind.name)
             raise
         return call
+
+    def _body_bytes(self, scope: Scope) -> int:
+        """The largest body. A form of a caller who is not known yet is small."""
+        most = self._services.own.body_bytes
+        return min(most, MAX_FORM_BYTES) if scope["path"] == TOKENS else most
 
     async def _failed(self, scope: Scope, answer: _Answer, error: BaseException) -> None:
         """Answer a request that failed, or cut off the answer: the client must not take a part of it for the whole."""
@@ -215,13 +226,15 @@ class _Answer:
 class _Body:
     """Receives the body of a request, up to the limit, from a client that keeps sending, and not too slowly."""
 
-    def __init__(self, call: Call, receive: Receive, method: str) -> None:
+    def __init__(self, call: Call, receive: Receive, method: str, most: int) -> None:
         self._call = call
         self._has_body = method not in WITHOUT_BODY
         self._receive = receive
         self._clock = call.services.clock
         self._stats = call.services.stats
-        self._most = call.services.own.body_bytes
+        self._most = most
+        self._bytes = BodyBytes(call.services.bodies, call.caller.account)
+        call.places.append(self._bytes)
         self._seconds = call.services.own.idle_ms / 1000
         self._began = self._clock.monotonic()
         self._got = 0
@@ -258,7 +271,17 @@ class _Body:
             if self._got > self._most and not self._call.is_stream:
                 self._stats.refuse(TOO_LARGE.name)
                 raise too_large(self._most)
+            if not self._call.is_stream:
+                self._hold(size)
         return message
+
+    def _hold(self, size: int) -> None:
+        """Count bytes that are kept until the answer has ended."""
+        try:
+            self._bytes.add(size)
+        except Refusal as refusal:
+            self._stats.refuse(refusal.kind.name)
+            raise
 
 
 def too_large(most: int) -> Refusal:
@@ -273,10 +296,23 @@ def abort(scope: Scope) -> None:
         close()
 
 
+def known(scope: Scope) -> None:
+    """Note that the client of a connection has been let in: it is not closed to make room for another."""
+    note = of_connection(scope).get("known")
+    if note is not None:
+        note()
+
+
 def of_connection(scope: Scope) -> Mapping[str, Any]:
     """What the server gives of a connection; nothing where there is no socket."""
     found: Mapping[str, Any] = scope.get("extensions", {}).get(OURS, {})
     return found
+
+
+def _network(scope: Scope) -> str:
+    """The address of a client that has not said who it is."""
+    client = scope.get("client")
+    return network_of(str(client[0])) if client else ""
 
 
 def _first_values(scope: Scope) -> dict[bytes, bytes]:

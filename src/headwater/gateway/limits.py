@@ -20,6 +20,12 @@ class Place:
         self._places: Places | None = places
         self._caller = caller
 
+    def move(self, caller: str) -> None:
+        """Count the place for the caller who has turned out to ask. Raises a refusal if it has too many."""
+        if self._places is not None and caller != self._caller:
+            self._places.move(self._caller, caller)
+            self._caller = caller
+
     def release(self) -> None:
         """Give the place back."""
         if self._places is not None:
@@ -30,21 +36,40 @@ class Place:
 class Places:
     """A number of places, and how many of them one caller may take."""
 
-    def __init__(self, what: str, most: int, most_per_caller: int | None = None) -> None:
+    def __init__(self, what: str, most: int, share: int) -> None:
+        """`share` is how many of them one caller may take."""
         self._what = what
         self._most = most
-        self._most_per_caller = most_per_caller
+        self._share = share
         self._taken: dict[str, int] = {}
         self.count = 0
 
     def __repr__(self) -> str:
         return f"<Places for {self.count} of {self._most} {self._what}>"
 
-    def enter(self, caller: str = "") -> Place:
-        """Take a place, or raise a refusal."""
+    @property
+    def largest(self) -> int:
+        """How many places the caller has who has most."""
+        return max(self._taken.values(), default=0)
+
+    def metrics(self) -> tuple[str, int, int, int, int]:
+        """What the places are for, how many are taken, how many there are, and the same for one caller."""
+        return self._what, self.count, self._most, self.largest, self._share
+
+    def _check(self, caller: str) -> int:
         mine = self._taken.get(caller, 0)
-        if self._most_per_caller is not None and mine >= self._most_per_caller:
+        if mine >= self._share:
             raise Refusal(TOO_MANY, f"the caller has {mine} {self._what} already")
+        return mine
+
+    def move(self, before: str, after: str) -> None:
+        """See `Place.move`."""
+        self._taken[after] = self._check(after) + 1
+        self._forget(before)
+
+    def enter(self, caller: str) -> Place:
+        """Take a place, or raise a refusal."""
+        mine = self._check(caller)
         if self.count >= self._most:
             raise Refusal(OVERLOADED, f"the gateway has {self.count} {self._what} already")
         self.count += 1
@@ -54,9 +79,66 @@ class Places:
     def leave(self, caller: str) -> None:
         """See `Place.release`."""
         self.count -= 1
+        self._forget(caller)
+
+    def _forget(self, caller: str) -> None:
         self._taken[caller] -= 1
         if not self._taken[caller]:
             del self._taken[caller]
+
+
+class Bytes:
+    """Bytes of bodies that are under way, and how many of them one caller may have."""
+
+    def __init__(self, most: int, share: int) -> None:
+        self._most = most
+        self._share = share
+        self._held: dict[str, int] = {}
+        self.count = 0
+
+    def __repr__(self) -> str:
+        return f"<Bytes: {self.count} of {self._most}>"
+
+    def metrics(self) -> tuple[str, int, int, int, int]:
+        """As those of places."""
+        return "bytes of bodies", self.count, self._most, max(self._held.values(), default=0), self._share
+
+    def take(self, caller: str, size: int) -> None:
+        """Count some bytes, or raise a refusal."""
+        mine = self._held.get(caller, 0) + size
+        if mine > self._share:
+            raise Refusal(TOO_MANY, f"bodies of the caller have {mine} bytes (gateway.caller_bodies_bytes)")
+        if self.count + size > self._most:
+            raise Refusal(OVERLOADED, f"bodies under way have {self.count + size} bytes (gateway.bodies_bytes)")
+        self.count += size
+        self._held[caller] = mine
+
+    def give(self, caller: str, size: int) -> None:
+        """Count some bytes no more."""
+        if size:
+            self.count -= size
+            self._held[caller] -= size
+            if not self._held[caller]:
+                del self._held[caller]
+
+
+class BodyBytes:
+    """The bytes of one body, until they are released. To release them twice does no harm."""
+
+    def __init__(self, bytes_: Bytes, caller: str) -> None:
+        self._bytes = bytes_
+        self._caller = caller
+        self._size = 0
+
+    def add(self, size: int) -> None:
+        """Count so many further bytes, or raise a refusal."""
+        self._bytes.take(self._caller, size)
+        self._size += size
+
+    def release(self) -> None:
+        """Count the bytes no more."""
+        size, self._size = self._size, 0
+        self._bytes.give(self._caller, size)
 
 
 class Rates:

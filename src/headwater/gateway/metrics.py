@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headwater.ops.metrics import Metric
+from headwater.state.streams.domain import StreamsDomain
 
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 
@@ -37,8 +39,14 @@ class Stats:
         self.seconds[route] = self.seconds.get(route, 0.0) + seconds
 
 
-def collect(stats: Stats, streams: int, late: float) -> list[Metric]:
-    """The metrics of a gateway."""
+def collect(
+    stats: Stats, streams: int, late: float, places: Sequence[tuple[str, int, int, int, int]] = ()
+) -> list[Metric]:
+    """The metrics of a gateway. `places`: see `Places.metrics`."""
+
+    def of_places(number: int) -> list[tuple[Mapping[str, str], float]]:
+        return [({"what": str(one[0])}, float(one[number])) for one in places]
+
     requests = [
         ({"method": method, "route": route, "status": str(status)}, float(count))
         for (method, route, status), count in sorted(stats.requests.items())
@@ -57,5 +65,29 @@ def collect(stats: Stats, streams: int, late: float) -> list[Metric]:
             "headwater_gateway_connections_total", "counter", "Connections so far.", [({}, stats.connections_total)]
         ),
         Metric("headwater_gateway_received_bytes_total", "counter", "Bytes of bodies.", [({}, stats.received_bytes)]),
+        Metric("headwater_gateway_places", "gauge", "Places that are taken, by what they are for.", of_places(1)),
+        Metric("headwater_gateway_places_limit", "gauge", "Such places in all.", of_places(2)),
+        Metric("headwater_gateway_places_largest", "gauge", "Places of the caller who has most.", of_places(3)),
+        Metric("headwater_gateway_places_share", "gauge", "Such places of one caller at most.", of_places(4)),
         Metric("headwater_gateway_sent_bytes_total", "counter", "Bytes of answers.", [({}, stats.sent_bytes)]),
+    ]
+
+
+def of_keys(states: Iterable[StreamsDomain]) -> list[Metric]:
+    """Metrics of idempotency keys, the same at every process."""
+    keys = [state.keys for state in states]
+    return [
+        Metric("headwater_idempotency_keys", "gauge", "Idempotency keys of the last day.", [({}, sum(map(len, keys)))]),
+        Metric(
+            "headwater_idempotency_bytes",
+            "gauge",
+            "Bytes of idempotency keys and their answers.",
+            [({}, sum([one.bytes for one in keys]))],
+        ),
+        Metric(
+            "headwater_idempotency_bytes_largest",
+            "gauge",
+            "Such bytes of the caller who has most.",
+            [({}, max([one.largest for one in keys], default=0))],
+        ),
     ]

@@ -117,8 +117,9 @@ UNPROCESSABLE = Kind(
 )  # fmt: skip
 TOO_MANY = Kind(
     "too-many-requests", 429, "The caller asks too often",
-    "The caller is above its rate (`gateway.requests_per_second`), has too many streams, or has failed to log in too "
-    "often. Nothing was changed. Try again after the seconds in `Retry-After`.", retry=True,
+    "The caller is above its rate (`gateway.requests_per_second`), has too many requests, bytes of bodies or streams "
+    "under way, or has failed to log in too often. Nothing was changed. Try again after the seconds in `Retry-After`.",
+    retry=True,
 )  # fmt: skip
 OVER_QUOTA = Kind(
     "over-quota", 429, "The caller has used up its quota",

@@ -17,17 +17,18 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from headwater.background import Background, Supervised
+from headwater.descriptors import Descriptors, Seat
 from headwater.errors import ConfigError
 from headwater.gateway.asgi import OURS, App
 from headwater.gateway.metrics import Stats
 from headwater.gateway.problems import BAD_REQUEST, HEAD_TOO_LARGE, OVERLOADED, Refusal, document
+from headwater.ops.accepting import Accepting
 from headwater.security.logins import network_of
 from headwater.security.tls import CERTIFICATES, Certificates, principal_of
 from headwater.settings.gateway import public_url
 from headwater.settings.settings import Gateway, Settings, parse_address
 
 log = logging.getLogger("headwater.gateway")
-BACKLOG = 1_024
 LEAST_BYTES_PER_SECOND = 16 * 1024
 """A client that waits must read at this rate, or loses its connection."""
 HALF_CLOSED_SECONDS = 5.0
@@ -71,8 +72,10 @@ class Connection(HttpToolsProtocol):
         own: Gateway,
         doorman: _Doorman,
         identify: Callable[[dict[str, Any]], str],
+        seat: Seat,
     ) -> None:
         super().__init__(config, state, {})
+        self._seat = seat
         self.timeout_keep_alive = own.idle_ms / 1000  # type: ignore[assignment]
         self._own = own
         self._doorman = doorman
@@ -87,6 +90,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._seat.close = transport.abort
         self._host = network_of(self.client[0]) if self.client else ""
         self._inside = self._doorman.enter(self._host)
         if not self._inside:
@@ -98,6 +102,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
+        self._seat.release()
         self._unset_keepalive_if_required()
         if self._inside:
             self._inside = False
@@ -141,7 +146,12 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
         self._in_head = True
         self.scope["extensions"] = {
-            OURS: {"certified": self._certified, "abort": self.transport.abort, "drained": self.drained}
+            OURS: {
+                "certified": self._certified,
+                "abort": self.transport.abort,
+                "drained": self.drained,
+                "known": self._seat.known,
+            }
         }
 
     async def drained(self, seconds: float) -> bool:
@@ -214,7 +224,15 @@ class Connection(HttpToolsProtocol):
 class HttpServer:
     """Serves an application until it is closed."""
 
-    def __init__(self, settings: Settings, app: App, stats: Stats, background: Background) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        app: App,
+        stats: Stats,
+        background: Background,
+        descriptors: Descriptors | None = None,
+    ) -> None:
+        self._descriptors = descriptors
         self._settings = settings
         self._own = settings.gateway
         self._background = background
@@ -231,7 +249,7 @@ class HttpServer:
         )
         self._state = ServerState()
         self._doorman = _Doorman(self._own, stats)
-        self._server: asyncio.Server | None = None
+        self._server: Accepting | None = None
         self._watching: Supervised | None = None
         self.host = ""
         self.port = 0
@@ -251,21 +269,24 @@ class HttpServer:
         self.host, port = parse_address(self._own.http)
         security = self._settings.security
         certificates = Certificates("gateway", security.http) if security.http.certificate else None
-        more: dict[str, Any] = {}
-        if certificates is not None:
-            more = {"ssl": certificates.context, "ssl_handshake_timeout": security.login_ms / 1000}
-        loop = asyncio.get_running_loop()
+        server = Accepting(
+            self._connection,
+            tls=certificates.context if certificates is not None else None,
+            handshake_seconds=security.login_ms / 1000,
+            network=network_of,
+            own=self._descriptors,
+        )
         try:
-            self._server = await loop.create_server(self._connection, self.host, port, backlog=BACKLOG, **more)
+            self.port = await server.open(self.host, port)
         except OSError as error:
             raise ConfigError(f"cannot listen on {self.host}:{port}: {error.strerror or error}") from error
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._server = server
         if certificates is not None:
             watch = functools.partial(certificates.watch, security.reload_ms / 1000)
             self._watching = self._background.run(CERTIFICATES, watch, "gateway")
 
-    def _connection(self) -> Connection:
-        return Connection(self._config, self._state, self._own, self._doorman, self._principal)
+    def _connection(self, seat: Seat) -> Connection:
+        return Connection(self._config, self._state, self._own, self._doorman, self._principal, seat)
 
     def _principal(self, certificate: dict[str, Any]) -> str:
         return principal_of(certificate, self._settings.security.http.principal_rules)
@@ -277,6 +298,7 @@ class HttpServer:
         if self._watching is not None:
             await self._watching.stop()
         self._server.close()
+        await self._server.wait_closed()
         for connection in list(self._state.connections):
             connection.shutdown()
         if self._state.tasks:

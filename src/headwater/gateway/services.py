@@ -16,7 +16,7 @@ from headwater.clock import Chance, Clock
 from headwater.errors import HeadwaterError, NotAuthenticated, NotReady, Retriable
 from headwater.gateway.callers import Caller
 from headwater.gateway.catalog import NOTHING, LedgerTables, RestCatalog
-from headwater.gateway.limits import Places
+from headwater.gateway.limits import Bytes, Places
 from headwater.gateway.load import Load
 from headwater.gateway.metrics import Stats
 from headwater.gateway.problems import NOT_ALLOWED, NOT_FOUND, Refusal
@@ -108,11 +108,14 @@ class Services:
         self.stats = Stats()
         self.load = Load(self.own.late_ms, self.clock)
         self.quotas = CallerQuotas(settings.quotas, self.clock, lambda: domains.cluster.state.resources)
-        self.requests = Places("requests", self.own.requests)
+        self.requests = Places("requests", self.own.requests, self.own.requests_per_caller)
+        self.strangers = Places("log-ins", *self.own.log_ins)
+        """Requests that log in by a form. Others come in however many of these there are."""
+        self.bodies = Bytes(self.own.bodies_bytes, self.own.caller_bodies_bytes)
         self.streams = Places("streams", self.own.streams, self.own.streams_per_caller)
-        self.scans = Places("scans", MAX_SCANS)
+        self.scans = Places("scans", MAX_SCANS, MAX_SCANS // 2)
         """Scans under way. Each holds a row group in memory."""
-        self.undecoded = Places("readers of dead letters", MAX_UNDECODED)
+        self.undecoded = Places("readers of dead letters", MAX_UNDECODED, MAX_UNDECODED // 2)
         self.holding = Holding(domains)
         """Keeps what queries and scans read."""
         self.lookups = Lookups(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import hmac
 import http
 import logging
@@ -19,11 +20,16 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote
 
+from headwater.descriptors import Seat
+from headwater.ops.accepting import Accepting, Streams
+
 log = logging.getLogger("headwater.http")
 MAX_REQUEST_BYTES = 16 << 10
 MAX_CONNECTIONS = 256
 """Requests that are being answered, and connections that have not sent theirs yet."""
 HEALTH_PATHS = ("/healthz", "/readyz", "/health")
+RESERVED_CONNECTIONS = 16
+"""How many descriptors these pages may use that other connections do not get."""
 HEALTH_CONNECTIONS = 64
 """Requests for one health page that are being answered. They do not count with the others."""
 TIMEOUT_SECONDS = 10.0
@@ -95,24 +101,27 @@ class HttpServer:
         self._secret = secret
         self._identify = identify
         """Returns the principal of a client's certificate."""
-        self._server: asyncio.Server | None = None
+        self._server: Accepting | None = None
 
     def __repr__(self) -> str:
         return f"<HttpServer of {len(self._routes)} routes, {sum(self._answering.values())} requests>"
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Open the port and return its number."""
-        more: dict[str, Any] = {"ssl": tls, "ssl_handshake_timeout": TIMEOUT_SECONDS} if tls is not None else {}
-        self._server = await asyncio.start_server(self._serve, host, port, limit=MAX_REQUEST_BYTES, **more)
-        bound: int = self._server.sockets[0].getsockname()[1]
-        return bound
+        self._server = Accepting(
+            lambda seat: Streams(seat, functools.partial(self._serve, seat), MAX_REQUEST_BYTES),
+            tls=tls,
+            handshake_seconds=TIMEOUT_SECONDS,
+            extra=RESERVED_CONNECTIONS,
+        )
+        return await self._server.open(host, port)
 
     async def close(self) -> None:
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, seat: Seat, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._silent[writer] = None
         if len(self._silent) > self._connections:
             oldest = next(iter(self._silent))
@@ -121,7 +130,7 @@ class HttpServer:
             oldest.transport.abort()
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):
-                await self._answer(reader, writer)
+                await self._answer(seat, reader, writer)
         except (
             TimeoutError,
             ConnectionError,
@@ -135,12 +144,13 @@ class HttpServer:
             with contextlib.suppress(ConnectionError):
                 writer.close()
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _answer(self, seat: Seat, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         method, target, _ = head.split("\r\n", 1)[0].split(" ", 2)
         headers = _headers(head)
         await _skip_body(headers, reader)
         self._silent.pop(writer, None)
+        seat.known()
         path, _, query = target.partition("?")
         peer = writer.get_extra_info("peername") or ("",)
         shown = writer.get_extra_info("peercert")

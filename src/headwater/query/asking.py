@@ -60,7 +60,9 @@ class Question:
 
     sql: str
     asker: str
-    """The principal, as `User:NAME`, for limits and for the log of queries."""
+    """The principal, as `User:NAME`, for the log of queries, and for those who may see and cancel them."""
+    account: str = ""
+    """What limits count by, if that is not the asker: the address of one who has not logged in."""
     readable: Callable[[str], bool]
     """Whether the asker may READ a topic. Topics that it may not read do not exist for it."""
     parameters: tuple[Value, ...] = ()

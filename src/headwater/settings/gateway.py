@@ -12,10 +12,13 @@ from headwater.errors import ConfigError
 MIB = 1 << 20
 _NUMBERS = (
     "body_bytes",
+    "bodies_bytes",
+    "caller_bodies_bytes",
     "records",
     "connections",
     "connections_per_address",
     "requests",
+    "requests_per_caller",
     "requests_per_second",
     "late_ms",
     "streams",
@@ -48,6 +51,10 @@ class Gateway(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     Empty: none."""
     body_bytes: int = 32 * MIB
     """Largest body of a request in bytes. Larger ones are refused with 413."""
+    bodies_bytes: int = 512 * MIB
+    """Bytes of bodies whose requests are not answered yet, streams apart. Further ones get 429."""
+    caller_bodies_bytes: int = 128 * MIB
+    """Such bytes of one caller. Further ones get 429."""
     records: int = 10_000
     """Records of one request. More are refused with 413."""
     connections: int = 2_000
@@ -57,6 +64,9 @@ class Gateway(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     closed. Raise it if clients come through a proxy."""
     requests: int = 256
     """Requests that a gateway answers at once. Further ones get 429. Streams count separately."""
+    requests_per_caller: int = 128
+    """Such requests of one caller. Further ones get 429. A caller is a user, or an address if no user is known. Forms
+    that log in have places of their own, a quarter of `requests`, and one address has a quarter of these."""
     late_ms: int = 1_000
     """How late a gateway may be with all that it does, because it has too much to do. While it is later, new requests
     get 429."""
@@ -86,6 +96,12 @@ class Gateway(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     they are already being stored, it is 504, and only a repeated request with an `Idempotency-Key` tells."""
     drain_ms: int = 10_000
     """How long a gateway that stops waits for the requests under way."""
+
+    @property
+    def log_ins(self) -> tuple[int, int]:
+        """Forms that log in at once: in all, and from one address."""
+        most = max(1, self.requests // 4)
+        return most, max(1, most // 4)
 
 
 def check_gateway(own: Gateway, parse_address: Callable[[str], tuple[str, int]]) -> None:

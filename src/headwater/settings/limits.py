@@ -60,6 +60,25 @@ class Limits(_Section, frozen=True):
     http_connections: int = 256
     """HTTP connections that are being answered, and as many that have not sent their request yet. When a further one
     comes, the oldest of these is closed. Health pages have places of their own."""
+    group_member_bytes: int = 512 * 1024
+    """Bytes that one member of a group brings: its ids, subscriptions and assignment. A join with more is refused with
+    GROUP_MAX_SIZE_REACHED."""
+    group_bytes: int = 32 * MIB
+    """Bytes that the members of one group bring. A join beyond that is refused with GROUP_MAX_SIZE_REACHED."""
+    caller_groups_bytes: int = 128 * MIB
+    """Bytes of the groups that one user, or one address without a log-in, has made at a broker. Refused as above."""
+    groups_bytes: int = 512 * MIB
+    """Bytes of all groups that a broker coordinates. Refused as above."""
+    caller_keys_bytes: int = 128 * MIB
+    """Bytes that the state keeps for a day under idempotency keys of one user, or one address without a log-in: a few
+    hundred for each key, and about 30 for each partition of its request. Further requests with a key get 503."""
+    keys_bytes: int = 512 * MIB
+    """Bytes that the state keeps under all idempotency keys. Further requests with a key get 503."""
+    reserved_descriptors: int = 128
+    """File descriptors of a process that connections do not get, at least a tenth of all and at most half. A process
+    raises its soft limit to the hard limit at its start. Connections of all its listeners share the others, and those
+    of one address half of them. A further one takes the place of the oldest that has not logged in, or, where no log-in
+    is needed, has sent no request. If there is none, it is closed."""
 
 
 class Quotas(_Section, frozen=True):

@@ -22,7 +22,7 @@ _NUMBERS = (
     "spark_memory_bytes",
     "spark_idle_seconds",
 )
-_NOT_NEGATIVE = ("warm", "threads", "waiting", "niceness", "spark_bytes")
+_NOT_NEGATIVE = ("warm", "workers_per_user", "threads", "waiting", "niceness", "spark_bytes")
 
 
 class Sql(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -30,8 +30,11 @@ class Sql(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     enabled: bool = True
     """Whether a gateway answers SQL."""
-    workers: int = 2
+    workers: int = 3
     """DuckDB's processes of a gateway at most. Each answers one query at a time."""
+    workers_per_user: int = 0
+    """How many of an engine's processes work for one user, or for one address without a log-in, at once. Further
+    queries of that user wait. 0: all but one, so that queries of other users find a process, and at least one."""
     warm: int = 1
     """Processes that are started before the first query. A query that finds none waits about a second for its start."""
     waiting: int = 32
@@ -68,6 +71,11 @@ class Sql(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """Files and directories with more classes for Spark's Java. It reads S3 with `hadoop-aws` and what that needs."""
     spark_idle_seconds: int = 300
     """How long Spark's process stays after its last query. The next one waits for its start, several seconds."""
+
+    @property
+    def share(self) -> int:
+        """How many processes work for one user, also if no number is set."""
+        return self.workers_per_user or max(1, self.workers - 1)
 
     @property
     def chosen_threads(self) -> int:

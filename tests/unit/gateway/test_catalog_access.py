@@ -232,9 +232,10 @@ def test_who_gets_no_token() -> None:
                 answer = await found.ask("POST", TOKENS, data=form)
                 assert (answer.status_code, answer.json()["error"]) == (status, kind)
                 assert answer.json()["error_description"] == NOT_KNOWN or status == 400
-            for body in (b"\xff", b"&" * 100, b"a" * 100_000):
+            for body in (b"\xff", b"&" * 100):
                 answer = await found.ask("POST", TOKENS, content=body)
                 assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")
+            assert (await found.ask("POST", TOKENS, content=b"a" * 100_000)).status_code == 413
             found.services.logins.limiter = type(found.services.logins.limiter)(2, found.clock)
             tries = [await found.ask("POST", TOKENS, data=by_password("alice", f"{i}")) for i in range(3)]
             assert tries[-1].status_code == 429 and "retry-after" in tries[-1].headers

@@ -16,10 +16,12 @@ from litestar.response import Stream
 
 from headwater.errors import StoreUnavailable
 from headwater.gateway.asgi import OURS, Message, Receive, Scope
+from headwater.gateway.callers import MAX_FORM_BYTES, TOKENS
 from headwater.gateway.problems import CONFLICT, Refusal
 from headwater.gateway.services import TheCall
 from headwater.settings.settings import Gateway, Settings
-from tests.support.gateways import InGateway, gateway
+from tests.support.gateways import InGateway, gateway, secured
+from tests.support.promise import promise
 
 
 class Words(msgspec.Struct, frozen=True):
@@ -178,6 +180,100 @@ def test_requests_under_way() -> None:
             found.services.stopping.set()
             assert (await waiting).text == "over"
             assert found.services.requests.count == 0 and (await found.get("/wait")).status_code == 200
+
+    asyncio.run(story())
+
+
+@promise("S4")
+def test_slow_bodies_of_one_caller_leave_places_to_others() -> None:
+    """One address has a share of the places; another one is answered meanwhile."""
+
+    async def story() -> None:
+        async with gateway(settings(requests=4, requests_per_caller=2), MODULES) as found:
+            slow = {"method": "POST", "path": "/echo", "headers": [(b"content-type", b"application/json")]}
+            waiting = [asyncio.ensure_future(exchange(found, slow)) for _ in range(2)]
+            while found.services.requests.count < 2:
+                await asyncio.sleep(0)
+            sent, _ = await exchange(found, {"path": "/v1"}, {"type": "http.request"})
+            assert sent[0]["status"] == 429
+            other = {"path": "/v1", "client": ("127.0.0.2", 1)}
+            sent, _ = await exchange(found, other, {"type": "http.request"})
+            assert sent[0]["status"] == 404 and found.services.requests.count == 2, (
+                "there is nothing, and it is told so"
+            )
+            for one in waiting:
+                one.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+            assert found.services.requests.count == 0
+
+    asyncio.run(story())
+
+
+@promise("S4")
+def test_forms_without_a_log_in_take_no_places_of_requests() -> None:
+    """They have places of their own, and one address has a quarter of these."""
+
+    async def story() -> None:
+        async with gateway(secured(requests=32)) as found:
+            kind = [(b"content-type", b"application/x-www-form-urlencoded"), (b"content-length", b"100")]
+            slow = {"method": "POST", "path": TOKENS, "headers": kind}
+            hosts = [f"127.0.{n}.1" for n in range(5)]
+            waiting = [
+                asyncio.ensure_future(exchange(found, {**slow, "client": (host, 1)}))
+                for host in hosts
+                for _ in range(3)
+            ]
+            while found.services.strangers.count < 8:
+                await asyncio.sleep(0)
+            assert found.services.strangers.metrics()[1:] == (8, 8, 2, 2)
+            assert found.services.requests.count == 0
+            assert (await found.get("/v1")).status_code == 401, "others are asked to log in, and not to come later"
+            for one in waiting:
+                one.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+            assert found.services.strangers.count == 0
+
+    asyncio.run(story())
+
+
+@promise("S4")
+def test_bodies_of_one_caller_leave_memory_to_others() -> None:
+    """A caller whose bodies come slowly holds its share of bytes and no more."""
+
+    async def story() -> None:
+        limits = settings(caller_bodies_bytes=1_000, bodies_bytes=1_500)
+        async with gateway(limits, MODULES) as found:
+            slow = {"method": "POST", "path": "/echo", "headers": [(b"content-type", b"application/json")]}
+            piece = {"type": "http.request", "body": b" " * 400, "more_body": True}
+            waiting = [asyncio.ensure_future(exchange(found, slow, dict(piece))) for _ in range(2)]
+            while found.services.bodies.count < 800:
+                await asyncio.sleep(0)
+            sent, _ = await exchange(found, slow, dict(piece))
+            assert sent[0]["status"] == 429 and found.services.stats.refusals == {"too-many-requests": 1}
+            whole = {"type": "http.request", "body": b'{"words": []}' + b" " * 400}
+            sent, _ = await exchange(found, {**slow, "client": ("127.0.0.2", 1)}, whole)
+            assert sent[0]["status"] == 201
+            for one in waiting:
+                one.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+            assert found.services.bodies.count == 0
+
+    asyncio.run(story())
+
+
+@promise("S4")
+def test_a_form_is_small() -> None:
+    """A log-in takes no more memory than a name and a password need, whatever its client sends."""
+
+    async def story() -> None:
+        async with gateway(secured()) as found:
+            form = {"method": "POST", "path": TOKENS}
+            announced = {**form, "headers": [(b"content-length", b"%d" % (MAX_FORM_BYTES + 1))]}
+            sent, _ = await exchange(found, announced)
+            assert sent[0]["status"] == 413
+            piece = {"type": "http.request", "body": b"x" * (MAX_FORM_BYTES // 2 + 1), "more_body": True}
+            sent, _ = await exchange(found, form, piece, dict(piece))
+            assert sent[0]["status"] == 413 and found.services.strangers.count == 0
 
     asyncio.run(story())
 

@@ -6,7 +6,7 @@ import pytest
 
 from harness.virtual import VirtualClock
 from headwater.gateway import limits
-from headwater.gateway.limits import Places, Rates
+from headwater.gateway.limits import BodyBytes, Bytes, Places, Rates
 from headwater.gateway.problems import OVERLOADED, TOO_MANY, Refusal
 
 
@@ -24,6 +24,39 @@ def test_places_in_all_and_of_one_caller() -> None:
         mine[0].release()  # twice does no harm
     assert places.count == 2
     places.enter("c")
+
+
+def test_a_place_moves_to_the_caller_who_asks() -> None:
+    """It counts for an address until it is known who asks, and once at any time."""
+    places = Places("requests", 4, 2)
+    own = [places.enter("address"), places.enter("address")]
+    for place in own:
+        place.move("User:a")
+    third = places.enter("address")
+    with pytest.raises(Refusal) as refused:
+        third.move("User:a")
+    assert refused.value.kind is TOO_MANY
+    assert places.metrics() == ("requests", 3, 4, 2, 2)
+    for place in (*own, third):
+        place.release()
+    own[0].move("User:b")  # a place that was given back stays so
+    assert places.metrics() == ("requests", 0, 4, 0, 2)
+
+
+def test_bytes_of_bodies_in_all_and_of_one_caller() -> None:
+    held = Bytes(100, 60)
+    mine, other, third = (BodyBytes(held, caller) for caller in ("a", "b", "c"))
+    mine.add(60)
+    with pytest.raises(Refusal) as refused:
+        BodyBytes(held, "a").add(1)
+    assert refused.value.kind is TOO_MANY
+    other.add(40)
+    with pytest.raises(Refusal) as refused:
+        third.add(1)
+    assert refused.value.kind is OVERLOADED and held.metrics()[1:] == (100, 100, 60, 60)
+    for one in (mine, mine, third):
+        one.release()
+    assert held.metrics()[1:] == (40, 100, 40, 60)
 
 
 class Standing(VirtualClock):

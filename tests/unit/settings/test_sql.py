@@ -21,7 +21,7 @@ def test_defaults() -> None:
         ({"workers": 0}, "sql.workers must be above 0"),
         ({"seconds": -1}, "sql.seconds must be above 0"),
         ({"waiting": -1}, "sql.waiting must not be negative"),
-        ({"warm": 3}, "sql.warm must not be above sql.workers"),
+        ({"warm": 4}, "sql.warm must not be above sql.workers"),
         ({"niceness": 20}, "sql.niceness must not be above 19"),
         ({"memory_bytes": 1}, "at least 64 MiB"),
     ],

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from headwater import descriptors
 from headwater.api.listener import HttpListener
 from headwater.app import compiling
 from headwater.app.directories import prepare
@@ -302,10 +303,15 @@ class Supervisor:
 
     async def _compile(self, stop: asyncio.Event) -> None:
         """Compile kernels in a process of the lowest priority, then wait for the end of the supervisor."""
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, *compiling.ARGUMENTS, "--supervised",
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, *compiling.ARGUMENTS, "--supervised",
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            log.warning("kernels cannot be compiled in a process of their own", extra={"reason": str(error)})
+            await stop.wait()
+            return
         told = launch(stop.wait())
         ended = launch(process.wait())
         await asyncio.wait([told, ended], return_when=asyncio.FIRST_COMPLETED)
@@ -481,6 +487,7 @@ def _shown(host: str) -> str:
 async def up(settings: Settings) -> None:
     """Run a whole cluster on this machine until a signal stops it."""
     logs.setup(settings.log_level, node="supervisor")
+    descriptors.claim(settings.limits.reserved_descriptors)
     try:
         await Supervisor(settings).run()
     except HeadwaterError:

@@ -16,6 +16,7 @@ from typing import TypeVar
 from headwater.background import Background, Duty, OnDeath, Supervised, Tasks
 from headwater.broker import placing
 from headwater.broker.groups.held import ClusterTopics, Held
+from headwater.broker.groups.shares import GroupShares
 from headwater.clock import Chance, Clock
 from headwater.coordination.common import Change, GroupError, Reply
 from headwater.coordination.group import Group, GroupContext
@@ -70,6 +71,7 @@ class Coordinator:
         guard: Guard,
         patience_ms: int,
         background: Background,
+        shares: GroupShares,
     ) -> None:
         self._cluster = cluster
         self.replica = domain
@@ -78,6 +80,7 @@ class Coordinator:
         self._clock = clock
         self._node = node
         self._patience_ms = patience_ms
+        self.shares = shares
         self.context = GroupContext(
             settings,
             new_id=lambda: str(chance.uuid()),
@@ -253,6 +256,7 @@ class Coordinator:
             self._abandon(before, "not_coordinator")
         shard = shard_of(name)
         held = self._groups[name] = Held(name, shard, self._claims.get(shard, 0), group)
+        self.shares.note(name, group.weight)
         self._arm(held)
         return held
 
@@ -287,6 +291,8 @@ class Coordinator:
     def settle(self, held: Held, *also: Reply) -> None:
         """After an event: store the changes, then send the answers in order."""
         change, replies = held.group.changes(), [*held.group.replies(), *also]
+        if change is not None and self._groups.get(held.name) is held:
+            self.shares.note(held.name, held.group.weight)
         if change is None and held.saving is None:
             _deliver(replies)
         elif change is not None or replies:
@@ -363,6 +369,7 @@ class Coordinator:
         """Drop a group from memory. The ledger has the group as it was stored, for this or another coordinator."""
         if self._groups.get(held.name) is held:
             del self._groups[held.name]
+            self.shares.forget(held.name)
         if held.timer is not None:
             held.timer.cancel()
         error = GroupError(code)

@@ -22,6 +22,7 @@ from headwater.broker.net.throttling import throttle
 from headwater.broker.registry import APIS, Api
 from headwater.broker.request import Answer, Pending, Request, Values
 from headwater.broker.turns import SLICE_ITEMS
+from headwater.descriptors import Seat, uncounted
 from headwater.errors import CorruptFrame, TooManyItems
 from headwater.security.logins import Login
 from headwater.security.quotas import Meter, Timed
@@ -50,8 +51,8 @@ LARGE_FRAME_BYTES = 16 << 10
 class Connection(asyncio.BufferedProtocol):
     """One client's connection."""
 
-    def __init__(self, host: Host[Connection], listener: str) -> None:
-        self._host = host
+    def __init__(self, host: Host[Connection], listener: str, seat: Seat | None = None) -> None:
+        self._host, self._seat = host, seat or uncounted()
         self._broker = host.broker
         self._budget = host.broker.budget
         self._responses = host.broker.responses
@@ -92,6 +93,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
         self.host, self.peer = address_of(transport)
+        self._seat.close = self._transport.abort
         admission = self._host.admit(self, self.host)
         self._taken = admission.taken
         if admission.wait:
@@ -111,14 +113,12 @@ class Connection(asyncio.BufferedProtocol):
         if own.protocol.startswith("SASL"):
             self.login = self._broker.logins.begin(own, self.host)
             self._frames.limit = security.login_frame_bytes
-            self._login_timer = self._loop.call_later(security.login_ms / 1000, self._overdue)
+            self._login_timer = self._loop.call_later(
+                security.login_ms / 1000, self.drop, "login_time", "it did not log in in time"
+            )
         elif own.protocol == "SSL" and self._transport is not None:
             subject = self._transport.get_extra_info("peercert")
             self.principal = principal_of(subject, own.principal_rules) if subject else ANONYMOUS
-
-    def _overdue(self) -> None:
-        log.info("closing a connection", extra={"peer": self.peer, "reason": "it did not log in in time"})
-        self._close()
 
     def let_in(self, principal: str) -> None:
         """See `Peer`."""
@@ -126,6 +126,7 @@ class Connection(asyncio.BufferedProtocol):
         self._frames.limit = self._broker.settings.limits.frame_bytes
         if self._login_timer is not None:
             self._login_timer.cancel()
+        self._seat.known()
 
     def end(self) -> None:
         """See `Peer`."""
@@ -138,6 +139,7 @@ class Connection(asyncio.BufferedProtocol):
             if timer is not None:
                 timer.cancel()
         self._host.released(self, self.host if self._taken else None)
+        self._seat.release()
         self._transport = None
         for slot in self._slots:
             if slot.pending is not None:
@@ -162,9 +164,7 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse(error)
 
     def _refuse(self, error: CorruptFrame) -> None:
-        self._broker.stats.refuse("request_items" if isinstance(error, TooManyItems) else "malformed_frame")
-        log.info("closing a connection", extra={"peer": self.peer, "reason": str(error)})
-        self._close()
+        self.drop("request_items" if isinstance(error, TooManyItems) else "malformed_frame", str(error))
 
     def eof_received(self) -> bool:
         return False
@@ -189,7 +189,9 @@ class Connection(asyncio.BufferedProtocol):
             self._behind.append(bytes(frame))
             return
         start = read_start(frame)
-        if self.login is not None and not self.login.admits(start.api_key):
+        if self.login is None:
+            self._seat.known()
+        elif not self.login.admits(start.api_key):
             raise CorruptFrame(f"API {start.api_key} without a log-in, or after it expired")
         api = APIS.get(start.api_key)
         if api is None or start.version not in api.versions:

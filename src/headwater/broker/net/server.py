@@ -7,12 +7,14 @@ import functools
 import logging
 import socket
 from collections.abc import Callable
-from typing import Any
 
 from headwater.background import Supervised
 from headwater.broker.broker import Broker
 from headwater.broker.net.admission import Admission, Admissions
 from headwater.broker.net.connection import Connection
+from headwater.descriptors import Descriptors
+from headwater.ops.accepting import Accepting
+from headwater.security.logins import network_of
 from headwater.security.tls import CERTIFICATES, Certificates
 from headwater.wire.frames import SCRATCH_BYTES
 
@@ -26,8 +28,9 @@ SLOW_PAUSE_SECONDS = 0.1
 class Server:
     """All listeners and connections of one broker."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, descriptors: Descriptors | None = None) -> None:
         self.broker = broker
+        self._descriptors = descriptors
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.loop = asyncio.get_running_loop()
         self.draining = False
@@ -36,7 +39,7 @@ class Server:
         self._refused: set[Connection] = set()
         """Refused connections. They are closed after a while, so that their clients do not reconnect at once."""
         self._admissions = Admissions(broker.settings, broker.quotas, broker.clock)
-        self._servers: list[asyncio.Server] = []
+        self._servers: list[Accepting] = []
         self._timers: dict[str, asyncio.TimerHandle] = {}
         broker.responses.on_change = self._room_changed
         self._watching: list[Supervised] = []
@@ -51,22 +54,27 @@ class Server:
 
     async def listen(self, listener: str, host: str, port: int) -> int:
         """Open a listener; returns its port."""
-        loop = asyncio.get_running_loop()
         security = self.broker.settings.security
-        tls: dict[str, Any] = {}
+        tls = None
         if security.listener(listener).protocol.endswith("SSL"):
             certificates = Certificates(listener, security.listener(listener))
-            tls = {"ssl": certificates.context, "ssl_handshake_timeout": security.login_ms / 1000}
+            tls = certificates.context
             watch = functools.partial(certificates.watch, security.reload_ms / 1000)
             self._watching.append(self.broker.background.run(CERTIFICATES, watch, listener))
-        server = await loop.create_server(lambda: Connection(self, listener), host, port, backlog=1024, **tls)
+        server = Accepting(
+            lambda seat: Connection(self, listener, seat),
+            tls=tls,
+            handshake_seconds=security.login_ms / 1000,
+            network=network_of,
+            own=self._descriptors,
+        )
+        bound = await server.open(host, port)
         self._servers.append(server)
         for listening in server.sockets:
             # Connections inherit it. It ends those whose other end is gone without a word.
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if not self._timers:
             self._later("idle", self._idle_pause, self._close_idle)
-        bound: int = server.sockets[0].getsockname()[1]
         return bound
 
     def admit(self, connection: Connection, address: str) -> Admission:

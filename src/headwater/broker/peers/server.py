@@ -7,11 +7,12 @@ import contextlib
 import functools
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
 
 from headwater.background import Background, Supervised
 from headwater.clock import Chance
+from headwater.descriptors import Seat
 from headwater.errors import HeadwaterError
+from headwater.ops.accepting import Accepting, Streams
 from headwater.security.tls import CERTIFICATES, Certificates
 from headwater.settings.settings import INTERNAL, ListenerSecurity, Peers
 from headwater.types import Buffer, WalId
@@ -37,7 +38,7 @@ class PeerServer:
         self._secret = secret
         self._chance = chance
         self._look = look
-        self._server: asyncio.Server | None = None
+        self._server: Accepting | None = None
         self._watching: Supervised | None = None
         self._open: set[asyncio.StreamWriter] = set()
         self.found = 0
@@ -50,15 +51,18 @@ class PeerServer:
 
     async def listen(self, host: str, port: int, own: ListenerSecurity, reload_seconds: float) -> int:
         """Open the port; returns its number."""
-        tls: dict[str, Any] = {}
+        tls = None
         if own.protocol == "SSL":
             certificates = Certificates(INTERNAL, own)
-            tls = {"ssl": certificates.context, "ssl_handshake_timeout": HANDSHAKE_SECONDS}
+            tls = certificates.context
             watch = functools.partial(certificates.watch, reload_seconds)
             self._watching = self._background.run(CERTIFICATES, watch, INTERNAL)
-        self._server = await asyncio.start_server(self._serve, host, port, **tls)
-        bound: int = self._server.sockets[0].getsockname()[1]
-        return bound
+        server = self._server = Accepting(
+            lambda seat: Streams(seat, functools.partial(self._serve, seat)),
+            tls=tls,
+            handshake_seconds=HANDSHAKE_SECONDS,
+        )
+        return await server.open(host, port)
 
     async def close(self) -> None:
         """Close the listener and all connections."""
@@ -71,7 +75,7 @@ class PeerServer:
         if self._server is not None:
             await self._server.wait_closed()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, seat: Seat, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._open) >= self._settings.served_connections:
             self.refused += 1
             writer.close()
@@ -80,6 +84,7 @@ class PeerServer:
         try:
             async with asyncio.timeout(HANDSHAKE_SECONDS):
                 await admit(reader, writer, MAGIC, self._secret, self._chance)
+            seat.known()
             while True:
                 await self._answer(reader, writer)
         except Stranger:

@@ -88,12 +88,23 @@ class ClassicMember:
     joining: object | None = field(default=None, compare=False)
     syncing: object | None = field(default=None, compare=False)
 
+    @property
+    def weight(self) -> int:
+        """The bytes that the member has brought, and those of its assignment."""
+        return weight_of(self.id, self.instance_id, self.client_id, self.protocols) + len(self.assignment)
+
     def subscription(self, protocol: str | None) -> bytes:
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def vote(self, candidates: Iterable[str]) -> str:
         """The protocol that the member prefers among the candidates."""
         return next(name for name, _ in self.protocols if name in candidates)
+
+
+def weight_of(member_id: str, instance_id: str | None, client_id: str, protocols: Protocols) -> int:
+    """The bytes that a member brings."""
+    names = len(member_id) + len(instance_id or "") + len(client_id)
+    return names + sum([len(name) + len(metadata) for name, metadata in protocols])
 
 
 class _StoredMember(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):

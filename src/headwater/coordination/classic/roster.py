@@ -35,6 +35,11 @@ class Roster:
         return self.state == EMPTY
 
     @property
+    def weight(self) -> int:
+        """See `Group`. Assigned ids that are not used yet count."""
+        return sum([member.weight for member in self.members.values()]) + sum(map(len, self._pending))
+
+    @property
     def rebalance_timeout_ms(self) -> int:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 

@@ -142,6 +142,11 @@ class ConsumerGroup:
         return MappingProxyType(self._members)
 
     @property
+    def weight(self) -> int:
+        """See `Group`."""
+        return sum([member.weight for member in self._members.values()])
+
+    @property
     def assignor(self) -> str:
         """The assignor that most members ask for. If none asks, the first in the settings."""
         votes = Counter(member.assignor for member in self._members.values() if member.assignor is not None)

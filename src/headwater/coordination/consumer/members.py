@@ -63,6 +63,12 @@ class ConsumerMember:
     """The partitions that the member should own at the assignment epoch."""
 
     @property
+    def weight(self) -> int:
+        """The bytes of the member's ids and subscription."""
+        ids = (self.member_id, self.instance_id or "", self.rack_id or "", self.client_id, self.topic_regex)
+        return sum(map(len, ids)) + sum(map(len, self.topic_names))
+
+    @property
     def wish(self) -> Wish:
         """The subscription. Principal and host are set only if there is an expression."""
         if not self.topic_regex:

@@ -55,7 +55,7 @@ async def rows(call: Call, name: str, limit: int, after: Place) -> tuple[list[tu
     """
     found = await find(call, name, Operation.READ)
     call.usage.reads()
-    call.places.append(call.services.undecoded.enter())
+    call.places.append(call.services.undecoded.enter(call.caller.account))
     left = TRIES
     while True:
         try:

@@ -167,6 +167,7 @@ class Door:
         return Question(
             sql=statement.sql,
             asker=call.caller.principal,
+            account=call.caller.account,
             readable=lambda topic: call.may(Operation.READ, AclResource.TOPIC, topic),
             parameters=statement.values,
             engine=asked.engine,

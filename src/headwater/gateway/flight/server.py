@@ -16,6 +16,7 @@ from urllib.parse import unquote
 import grpc
 import grpc.aio
 
+from headwater import descriptors
 from headwater.errors import ConfigError, HeadwaterError
 from headwater.gateway.callers import Caller
 from headwater.gateway.flight.door import ACTIONS, Asked, Door, Send
@@ -29,6 +30,7 @@ from headwater.gateway.problems import BAD_REQUEST, Refusal
 from headwater.gateway.services import Call, Left, Services
 from headwater.ops.metrics import Metric
 from headwater.query.asking import Engine
+from headwater.security.logins import network_of
 from headwater.settings.settings import parse_address
 
 log = logging.getLogger("headwater.flight")
@@ -75,7 +77,8 @@ class FlightServer:
     async def open(self) -> None:
         """Listen at the address of the settings."""
         self.host, port = parse_address(self._services.own.flight)
-        server = grpc.aio.server(options=_OPTIONS)
+        most = descriptors.of_process().set_aside()
+        server = grpc.aio.server(options=(*_OPTIONS, ("grpc.max_allowed_incoming_connections", most)))
         server.add_generic_rpc_handlers((self._handlers(),))
         address = f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
         try:
@@ -151,15 +154,17 @@ class FlightServer:
     async def _let_in(self, name: str, context: Context) -> AsyncIterator[Asked]:
         own, call = self._services, None
         own.load.check()
-        place = own.requests.enter()
+        host = host_of(context.peer())
+        place = own.requests.enter(network_of(host))
         try:
             head = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
-            host, authorization = host_of(context.peer()), head.get("authorization", "")
+            authorization = head.get("authorization", "")
             certified = self._certified(context)
             if name == "Handshake":
                 authorization = await self._sessions.begin(host, authorization, certified)
                 await context.send_initial_metadata((("authorization", authorization),))
             caller = Caller(await self._sessions.who(host, authorization, certified), host)
+            place.move(caller.account)
             self._rates.take(caller.account)
             call = Call(own, caller, own.chance.uuid().hex, [place])
             call.usage.check_time()

@@ -153,6 +153,7 @@ def question_of(call: Call, body: SqlBody) -> Question:
     return Question(
         sql=body.sql,
         asker=call.caller.principal,
+        account=call.caller.account,
         readable=lambda topic: call.may(Operation.READ, AclResource.TOPIC, topic),
         parameters=tuple(_value(number, given) for number, given in enumerate(body.parameters, 1)),
         engine=Engine(body.engine),

@@ -19,7 +19,7 @@ from headwater.configs.topics import TopicConfig
 from headwater.errors import BadInput, HeadwaterError, NotReady, OutcomeUnknown, Overloaded
 from headwater.gateway.problems import CONFLICT, NOT_FOUND, TOO_LARGE, UNPROCESSABLE, Kind, Refusal
 from headwater.gateway.records.bodies import Entry, Wish
-from headwater.gateway.records.once import keyless_of, known, partitions_of
+from headwater.gateway.records.once import has_room, keyless_of, known, partitions_of
 from headwater.gateway.records.placing import batches_of, places
 from headwater.gateway.services import Services
 from headwater.log.batch import Batch
@@ -199,6 +199,8 @@ class Appending:
         if key is not None and partitions > KEYED_PARTITIONS:
             told = f"the records are of {partitions} partitions; the limit with a key is {KEYED_PARTITIONS}"
             raise Refusal(TOO_LARGE, told)
+        if key is not None and not has_room(self._replica.state, key, partitions, self._services.settings.limits):
+            raise _keys_full()
 
     def _conditions(self, wish: Wish, placed: list[int]) -> list[AnyCondition]:
         """What must hold. A unit without a wish is one whole all the same."""
@@ -276,7 +278,7 @@ class Appending:
         if judged.verdict is UnitVerdict.MISMATCH:
             return _another_body()
         if judged.verdict is UnitVerdict.FULL:
-            return Refusal(KEYS_FULL, headers=(("Retry-After", "60"),))
+            return _keys_full()
         if judged.verdict is UnitVerdict.NO_STREAM:
             return Refusal(NOT_FOUND, f"there is no topic {self._topic.name!r} any more")
         partition_of = {stream: partition for partition, stream in enumerate(self._topic.streams)}
@@ -336,6 +338,10 @@ def _make(entries: list[Entry], keyless: int, demands: Demands, now_ms: int) -> 
 
 async def _until(gone: Callable[[], Awaitable[object]]) -> None:
     await gone()
+
+
+def _keys_full() -> Refusal:
+    return Refusal(KEYS_FULL, headers=(("Retry-After", "60"),))
 
 
 def _conflict(condition: AnyCondition, present: int, partition_of: dict[int, int]) -> str:

@@ -23,7 +23,6 @@ from headwater.gateway.services import TheCall
 from headwater.ops.http import Request as Asked
 
 METHODS = [HttpMethod.GET, HttpMethod.HEAD, HttpMethod.POST, HttpMethod.PUT, HttpMethod.PATCH, HttpMethod.DELETE]
-MAX_FORM_BYTES = 64 * 1024
 MAX_FIELDS = 32
 BY_PASSWORD = "client_credentials"
 BY_TOKEN = "urn:ietf:params:oauth:grant-type:token-exchange"
@@ -48,8 +47,6 @@ async def tokens(call: TheCall, request: Request[Any, Any, Any]) -> Response[str
         return _oauth_error("unsupported_grant_type", "callers do not log in by password here (security.http)")
     body = await request.body()
     try:
-        if len(body) > MAX_FORM_BYTES:
-            raise ValueError("the form is too large")
         form = parse_qs(body.decode(), keep_blank_values=True, strict_parsing=bool(body), max_num_fields=MAX_FIELDS)
     except ValueError:
         return _oauth_error("invalid_request", "the body is not a form")

@@ -109,7 +109,8 @@ async def append_records(
         condition = None
         if idempotency_key is not None:
             content = await _run(call.services, len(body))(_content, body, kind, request.scope["query_string"])
-            condition = once(call.caller.principal, found.id, idempotency_key, content, appending.partitions)
+            own = call.caller
+            condition = once(own.principal, found.id, idempotency_key, content, appending.partitions, own.account)
         wish: Wish = await _run(call.services, len(body))(parsed, body, kind, query, call.services.own.records)
         del body
         brief = MINIMAL in (prefer or "").replace(" ", "").lower().split(",")

@@ -171,7 +171,7 @@ async def scan_topic(call: TheCall, name: TopicName, wanted: TheWanted, columns:
         check_names(chosen)
     call.usage.reads()
     call.as_stream()
-    call.places.append(own.scans.enter())
+    call.places.append(own.scans.enter(call.caller.account))
     await own.catch_up(Domain(topic.domain))
     held = await own.holding.begin()
     call.places.append(held)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import hashlib
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol, TypeAlias
@@ -22,7 +23,9 @@ import msgspec
 
 from headwater.background import Tasks
 from headwater.clock import Chance, Clock
+from headwater.descriptors import Seat
 from headwater.errors import ConfigError, HeadwaterError, OutcomeUnknown, Overloaded, StoreUnavailable
+from headwater.ops.accepting import Accepting, Streams
 from headwater.types import Domain, Position
 from headwater.wire.peer_handshake import admit, introduce
 
@@ -116,7 +119,7 @@ class TcpPeers:
         self._host, self._port = host, int(port)
         self._clock = clock
         self._chance = chance
-        self._server: asyncio.Server | None = None
+        self._server: Accepting | None = None
         self._own = ""
         self._known: frozenset[str] = frozenset()
         self._secret = b""
@@ -138,8 +141,8 @@ class TcpPeers:
     ) -> str:
         if self._server is None:
             self._secret, self._append, self._stands = secret, append, stands
-            self._server = await asyncio.start_server(self._serve, self._host, self._port)
-            self._own = f"{self._host}:{self._server.sockets[0].getsockname()[1]}"
+            self._server = Accepting(lambda seat: Streams(seat, functools.partial(self._serve, seat)))
+            self._own = f"{self._host}:{await self._server.open(self._host, self._port)}"
         return self._own
 
     def know(self, addresses: frozenset[str]) -> None:
@@ -221,12 +224,13 @@ class TcpPeers:
 
     # --- serving ---------------------------------------------------------------------------------------
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, seat: Seat, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             if len(self._guests) >= MAX_LINKS:
                 return
             async with asyncio.timeout(CONNECT_SECONDS):
                 await admit(reader, writer, MAGIC, self._secret, self._chance)
+            seat.known()
             self._guests.add(writer)
             working: set[asyncio.Task[None]] = set()
             while isinstance(message := await _receive(reader), Append) and len(working) < MAX_IN_FLIGHT:
@@ -257,6 +261,7 @@ class TcpPeers:
         self._known = frozenset()
         if self._server is not None:
             self._server.close()
+            await self._server.wait_closed()
         for writer in list(self._guests):
             writer.transport.abort()
         for link in self._links.values():

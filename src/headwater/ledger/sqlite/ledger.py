@@ -429,7 +429,8 @@ class _Notices:
         now = _now()
         if now >= self._look_at:
             self._look_at = now + _PEERS_SECONDS
-            self.peers = [name for name in os.listdir(self._handle) if name != self._name]
+            with contextlib.suppress(OSError):  # no descriptor is free for the listing
+                self.peers = [name for name in os.listdir(self._handle) if name != self._name]
         message = _NOTICE.pack(domain, position)
         for name in self.peers:
             try:

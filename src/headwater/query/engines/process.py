@@ -60,7 +60,10 @@ class WorkerProcess:
     @classmethod
     async def start(cls, module: str, setup: Setup) -> WorkerProcess:
         """Start a module as a worker and wait until it is ready. Raises `NoEngine` if it does not start."""
-        own, theirs = socket.socketpair()
+        try:
+            own, theirs = socket.socketpair()
+        except OSError as error:
+            raise NoEngine(f"a process for queries cannot be started: {error}") from error
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,

@@ -9,6 +9,7 @@ from headwater.errors import NoEngine, QueryCancelled, QueryLimit, SnapshotGone,
 from headwater.ops.metrics import Metric
 from headwater.query.asking import Engine, Progress
 from headwater.query.engines.contract import Workers
+from headwater.query.queries.shares import Shares
 
 DONE, BUSY = "done", "busy"
 _OUTCOMES: Mapping[type[Exception], str] = {
@@ -53,7 +54,9 @@ class QueryCounts:
             counts[engine] = counts.get(engine, 0) + number
 
 
-def collect(counts: QueryCounts, running: Mapping[str, int], engines: Mapping[Engine, Workers]) -> list[Metric]:
+def collect(
+    counts: QueryCounts, running: Mapping[str, int], engines: Mapping[Engine, Workers], shares: Shares
+) -> list[Metric]:
     """The metrics of queries. `running` has the number of queries by phase."""
     ended = [
         ({"engine": engine.value, "outcome": outcome}, float(count))
@@ -78,6 +81,24 @@ def collect(counts: QueryCounts, running: Mapping[str, int], engines: Mapping[En
         Metric("headwater_query_hot_bytes_total", "counter", "Bytes of the WAL in snapshots.", hot),
         Metric("headwater_query_workers", "gauge", "Processes for queries, by state.", workers),
         Metric("headwater_query_worker_waiters", "gauge", "Queries that wait for a process.", waiting),
+        Metric(
+            "headwater_query_share",
+            "gauge",
+            "Queries of one asker that an engine works on at most.",
+            [({}, float(shares.most))],
+        ),
+        Metric(
+            "headwater_query_share_largest",
+            "gauge",
+            "Queries of the asker for whom an engine works on most.",
+            [({}, float(shares.largest))],
+        ),
+        Metric(
+            "headwater_query_share_waiters",
+            "gauge",
+            "Queries that wait for others of their askers.",
+            [({}, float(shares.waiting))],
+        ),
         Metric("headwater_query_worker_deaths_total", "counter", "Processes that died or were killed.", deaths),
     ]
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headwater.background import Tasks
 from headwater.clock import Clock
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MAX_ERROR = 500
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,8 @@ class RunningQuery:
     ) -> None:
         self.id = name
         self.asker = question.asker
+        self.account = question.account or question.asker
+        """What limits count by."""
         self.sql = question.sql
         self.engine = question.engine
         self.reason = ""
@@ -62,8 +65,8 @@ class RunningQuery:
         self._error: HeadwaterError | None = None
         self._taken = False
         self._timer: asyncio.TimerHandle | None = None
-        self._starting: asyncio.Task[Answer] | None = None
-        self._release: Callable[[], None] | None = None
+        self._starting: asyncio.Task[Any] | None = None
+        self._releases: list[Callable[[], None]] = []
 
     def __repr__(self) -> str:
         return f"<RunningQuery {self.id} of {self.asker}, {self._progress.phase}>"
@@ -97,7 +100,7 @@ class RunningQuery:
 
     def keep(self, release: Callable[[], None]) -> None:
         """Call `release` when the query has ended, and its engine is done with it."""
-        self._release = release
+        self._releases.append(release)
         if self.over:
             release()
 
@@ -112,17 +115,21 @@ class RunningQuery:
         own = self._progress
         own.files, own.file_bytes, own.hot_bytes = plan.files, plan.file_bytes, plan.hot_bytes
 
-    async def begin(self, starting: asyncio.Task[Answer]) -> None:
-        """Wait until the engine knows the columns. The query may be cancelled meanwhile."""
+    async def wait(self, starting: asyncio.Task[_T]) -> _T:
+        """Wait for a step before the first row. The query may be cancelled meanwhile."""
         self._starting = starting
         try:
-            answer = await starting
+            return await starting
         except asyncio.CancelledError:
             if self._error is None:
                 raise
             raise self._error from None
         finally:
             self._starting = None
+
+    async def begin(self, starting: asyncio.Task[Answer]) -> None:
+        """Wait until the engine knows the columns."""
+        answer = await self.wait(starting)
         if self._error is not None:
             await answer.close()
             raise self._error
@@ -201,8 +208,8 @@ class RunningQuery:
                 if self._answer is not None:
                     await self._answer.close()
         finally:
-            if self._release is not None:
-                self._release()
+            for release in self._releases:
+                release()
         if not self.over:
             self._end(Phase.DONE)
 

@@ -26,6 +26,7 @@ from headwater.query.gate.statement import Statement, Topics
 from headwater.query.holding import Held, Holding
 from headwater.query.queries.counts import BUSY, QueryCounts, collect, outcome_of
 from headwater.query.queries.running import Plan, RunningQuery
+from headwater.query.queries.shares import Shares
 from headwater.query.queries.versions import wanted_of
 from headwater.query.snapshot import Snapshot, take
 from headwater.query.typed import SchemasMissing
@@ -98,6 +99,7 @@ class Queries:
         self._running: dict[str, RunningQuery] = {}
         self._ended: deque[RunningQuery] = deque(maxlen=HISTORY)
         self._askers: Counter[str] = Counter()
+        self._shares = Shares(own.share)
         self._counts = QueryCounts()
         self._tasks = Tasks()
         self._closed = False
@@ -144,7 +146,8 @@ class Queries:
     def metrics(self, engines: Mapping[Engine, Workers]) -> list[Metric]:
         """Metrics of queries and of the processes of engines."""
         phases = Counter(query.progress.phase for query in self._running.values())
-        return collect(self._counts, {phase.value: phases[phase] for phase in (Phase.WAITING, Phase.RUNNING)}, engines)
+        running = {phase.value: phases[phase] for phase in (Phase.WAITING, Phase.RUNNING)}
+        return collect(self._counts, running, engines, self._shares)
 
     async def close(self) -> None:
         """Cancel everything. Engines are closed by those who have made them."""
@@ -166,7 +169,7 @@ class Queries:
             name, question, self._limits(question.limits), self._domains.clock, self._tasks, self._leave
         )
         self._running[name] = query
-        self._askers[question.asker] += 1
+        self._askers[query.account] += 1
         return query
 
     def _named(self, question: Question) -> str:
@@ -186,7 +189,7 @@ class Queries:
     def _check_room(self, question: Question) -> None:
         if self._closed:
             raise NoEngine("the gateway stops")
-        if self._askers[question.asker] >= self._own.queries_per_user:
+        if self._askers[question.account or question.asker] >= self._own.queries_per_user:
             raise NoEngine(
                 f"{question.asker} has {self._own.queries_per_user} queries already: wait for one, or cancel it"
             )
@@ -196,9 +199,9 @@ class Queries:
     def _leave(self, query: RunningQuery) -> None:
         if self._running.pop(query.id, None) is None:
             return
-        self._askers[query.asker] -= 1
-        if not self._askers[query.asker]:
-            del self._askers[query.asker]
+        self._askers[query.account] -= 1
+        if not self._askers[query.account]:
+            del self._askers[query.account]
         self._ended.append(query)
         seen = query.progress
         self._counts.count(query.engine, outcome_of(query.error), seen)
@@ -286,6 +289,8 @@ class Queries:
     async def _begin(self, query: RunningQuery, planned: _Planned) -> None:
         """Start a query, again if rows of the WAL name schemas that its engine was not given."""
         task, again = planned.task, Counter[str]()
+        query.check()
+        await query.wait(self._tasks.spawn(self._enter_engine(query), f"sql-share-{query.id}"))
         while True:
             query.check()
             starting = self._tasks.spawn(self._engines[query.engine].run(task), f"sql-{query.id}")
@@ -304,6 +309,11 @@ class Queries:
                 task = msgspec.structs.replace(task, id=self._task_name(query), tables=tables)
         typings = [one.typing for one in planned.taken if one.typing is not None]
         query.notes = tuple(dict.fromkeys(note for typing in typings for note in typing.notes))
+
+    async def _enter_engine(self, query: RunningQuery) -> None:
+        """Wait while the engine works on as many queries of this asker as one may have at once."""
+        share = await self._shares.enter(query.engine, query.account)
+        query.keep(share.release)
 
     async def _catch_up(self, *domains: Domain) -> None:
         """Read the ledger to its end: of the cluster's domain, or of those of streams."""

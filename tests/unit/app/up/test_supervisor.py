@@ -1,7 +1,9 @@
 """A process that the supervisor cannot start for now is tried again, and its health page says so."""
 
 import asyncio
+import errno
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -117,3 +119,22 @@ def test_parts_of_a_process_and_why_they_fail_are_shown(tmp_path: Path) -> None:
     found = asyncio.run(story())
     assert found.status == "degraded" and set(found.parts) == {"compactor", "gateway"}
     assert found.parts["gateway"] == [part]
+
+
+def test_kernels_that_cannot_be_compiled_end_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def spent(*_: object, **__: object) -> NoReturn:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", spent)
+
+    async def story() -> bool:
+        supervisor, stop = Supervisor(Settings(data=str(tmp_path / "data"))), asyncio.Event()
+        compiling = asyncio.ensure_future(supervisor._compile(stop))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        waits = not compiling.done()
+        stop.set()
+        await compiling
+        return waits
+
+    assert asyncio.run(story())

@@ -55,6 +55,10 @@ class Visitors:
     def is_empty(self) -> bool:
         return not self.members
 
+    @property
+    def weight(self) -> int:
+        return sum(map(len, self.members.values()))
+
     def come(self, name: str, now_ms: int) -> None:
         self.members[name], self.due[name] = b"here", now_ms + SESSION_MS
         self.change = Change(b"visitors", {name: b"here"}, ())

@@ -213,7 +213,7 @@ def test_requests_have_a_limit() -> None:
 def test_calls_at_once_and_rates_have_limits() -> None:
     async def story(found: Flying) -> None:
         raw = Raw(found)
-        taken = found.gateway.services.requests.enter()
+        taken = found.gateway.services.requests.enter("another")
         code, text = await refused(raw.act("GetSessionOptions"))
         assert code == "RESOURCE_EXHAUSTED" and "already" in text
         taken.release()

@@ -93,7 +93,7 @@ def test_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(letters, "MAX_BYTES", 50)
             page = await read(world)
             assert [one["offset"] for one in page["items"]] == [0, 1]
-            taken = [world.services.undecoded.enter() for _ in range(2)]
+            taken = [world.services.undecoded.enter(name) for name in "ab"]
             assert (await world.get(PATH)).status_code == 429
             for place in taken:
                 place.release()

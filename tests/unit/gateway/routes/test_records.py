@@ -8,6 +8,7 @@ from base64 import b64encode
 from typing import Any
 
 import httpx
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ from headwater.state.cluster.access import Operation
 from headwater.state.cluster.domain import Topic
 from headwater.types import Domain
 from tests.support.gateways import ALICE, BOB, InGateway, gateway, secured
+from tests.support.promise import promise
 from tests.support.rules import rule
 
 PROMISES = ("H1",)
@@ -222,6 +224,32 @@ def test_a_key_repeats_the_first_answer() -> None:
             mismatch = await raw(found, b"v", "text/plain", "?partition=1", **{"Idempotency-Key": "job-8"})
             assert mismatch.status_code == 422
             assert sum([len(await stored(found, topic, p)) for p in range(2)]) == 6
+
+    asyncio.run(story())
+
+
+@promise("S4")
+@pytest.mark.parametrize("limits", [Limits(caller_keys_bytes=1_000), Limits(keys_bytes=1_000)], ids=["caller", "all"])
+def test_keys_have_room_in_bytes(limits: Limits) -> None:
+    """A request of many partitions takes more of it. Without a key it is taken, and a known key is still answered."""
+
+    async def story() -> None:
+        async with gateway(Settings(limits=limits)) as found:
+            topic = await found.topic("orders", 20)
+            wide = [{"value": n, "partition": n} for n in range(20)]
+            first = await sent(found, {"value": 1}, headers={"Idempotency-Key": "a"})
+            assert first.status_code == 200
+            full = await sent(found, *wide, headers={"Idempotency-Key": "b"})
+            assert full.status_code == 503 and full.json()["type"] == "/problems/keys-full"
+            assert full.headers["retry-after"] == "60"
+            keys = found.core.domains[Domain(topic.domain)].state.keys
+            assert 200 < keys.bytes <= 1_000 and len(keys) == 1
+            assert (await sent(found, *wide)).status_code == 200
+            again = await sent(found, {"value": 1}, headers={"Idempotency-Key": "a"})
+            assert again.content == first.content
+            keys.expire(10**15)
+            assert keys.bytes == 0
+            assert (await sent(found, *wide[:10], headers={"Idempotency-Key": "b"})).status_code == 200
 
     asyncio.run(story())
 

@@ -1,15 +1,18 @@
 """The SQLite ledger's file: its format number comes first, and files of other formats are left alone."""
 
 import asyncio
+import errno
+import os
 import sqlite3
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from headwater.errors import ConfigError
 from headwater.ledger.sqlite.ledger import SqliteLedger
 from headwater.state.records import FORMAT
-from headwater.types import Domain
+from headwater.types import Domain, Position
 from tests.support.files import mode_of, umask_of
 from tests.support.promise import promise
 
@@ -100,3 +103,23 @@ def test_files_of_an_earlier_build_are_tightened(tmp_path: Path) -> None:
     names = ("ledger.db", "ledger.db-beats", "ledger.db.lock")
     assert {mode_of(tmp_path / name) for name in names} == {0o600}
     assert mode_of(tmp_path / "ledger.db-notices") == 0o700
+
+
+@promise("M1")
+def test_an_append_needs_no_further_descriptor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list of processes that hear of a record may stay as it was."""
+
+    def spent(_: object) -> NoReturn:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    async def story() -> None:
+        ledger = SqliteLedger(tmp_path / "ledger.db")
+        try:
+            monkeypatch.setattr(os, "listdir", spent)
+            assert await ledger.append(ONE, b"record") == 1
+            monkeypatch.undo()
+            assert [entry.data for entry in await ledger.read(ONE, Position(0), 10)] == [b"record"]
+        finally:
+            await ledger.close()
+
+    asyncio.run(story())

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
+import socket
 from collections.abc import Collection, Coroutine
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import msgspec
 import pyarrow as pa
@@ -175,3 +177,19 @@ def test_the_place_of_a_process_is_free_when_it_has_ended(tmp_path: Path) -> Non
         await world.pool.close()
 
     run(main())
+
+
+def test_without_a_descriptor_a_query_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def spent(*_: object) -> NoReturn:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    async def main() -> None:
+        world = World(tmp_path)
+        setup = world.pool._setup
+        monkeypatch.setattr(socket, "socketpair", spent)
+        with pytest.raises(NoEngine, match="cannot be started"):
+            await WorkerProcess.start("some.module", setup)
+        monkeypatch.undo()
+        await world.pool.close()
+
+    asyncio.run(main())

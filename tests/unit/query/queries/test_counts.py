@@ -18,6 +18,7 @@ from headwater.ops.metrics import render
 from headwater.query.asking import Engine, Progress
 from headwater.query.engines.contract import Workers
 from headwater.query.queries.counts import QueryCounts, collect, outcome_of
+from headwater.query.queries.shares import Shares
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def test_queries_are_added_up_by_engine() -> None:
     counts.count(Engine.DUCKDB, "failed", Progress(seconds=0.25))
     counts.count(Engine.SPARK, "done", Progress(seconds=2.0, rows=1))
     engines = {Engine.DUCKDB: Workers(busy=1, idle=2, starting=3, waiting=4, deaths=5)}
-    found = render(collect(counts, {"waiting": 1, "running": 2}, engines)).splitlines()
+    found = render(collect(counts, {"waiting": 1, "running": 2}, engines, Shares(2))).splitlines()
     for line in (
         'headwater_queries_total{engine="duckdb",outcome="done"} 2',
         'headwater_queries_total{engine="duckdb",outcome="failed"} 1',

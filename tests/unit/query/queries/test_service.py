@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from harness.virtual import VirtualClock, run
 from headwater.app.node import Node
+from headwater.errors import QueryCancelled
 from headwater.lake.known import KnownSchemas
 from headwater.query.asking import Engine, Query, Question
 from headwater.query.engines.contract import Answer, EngineTask
@@ -19,6 +21,7 @@ from headwater.threads import inline
 from tests.properties.test_observing import Answered
 from tests.support.batches import Rec, batch
 from tests.support.lake import ONE
+from tests.support.promise import promise
 from tests.support.virtual_nodes import NodeWorld, sent, topic
 from tests.unit.query.test_typings import COLUMNS, Registered
 from tests.unit.schemas.test_typer import known
@@ -93,3 +96,54 @@ def test_rows_that_always_want_more() -> None:
     assert len(tasks) == TRIES + 1 and tasks[-1].tables[0].typing is not None
     assert [task.tables[0].typing.cut_off for task in tasks if task.tables[0].typing] == [False] * TRIES + [True]
     assert "too many for one query" in " ".join(query.notes)
+
+
+class Patient:
+    """An engine whose queries last until they are cancelled."""
+
+    engine = Engine.DUCKDB
+
+    def __init__(self) -> None:
+        self.sql: list[str] = []
+
+    async def run(self, task: EngineTask) -> Answer:
+        self.sql.append(task.sql)
+        return Answered(1, None)
+
+    async def close(self) -> None:
+        return None
+
+
+@promise("S4")
+def test_one_asker_leaves_a_process_to_others() -> None:
+    """Of two processes, one asker has one at a time. What counts is the account, if one is given."""
+
+    async def main() -> None:
+        node, engine = await NodeWorld().node(), Patient()
+        await topic(node)
+        queries = Queries(node.domains, Holding(node.domains), Sql(workers=2), {Engine.DUCKDB: engine})
+
+        async def ask(account: str) -> Query:
+            return await queries.ask(
+                Question(sql="SELECT * FROM t", asker="User:nobody", account=account, readable=lambda _: True)
+            )
+
+        first = await ask("10.0.0.1")
+        second = asyncio.ensure_future(ask("10.0.0.1"))
+        other = await ask("10.0.0.2")
+        assert len(engine.sql) == 2 and not second.done()
+        await first.cancel("it is endless")
+        assert (await second).asker == "User:nobody" and len(engine.sql) == 3
+        third = asyncio.ensure_future(ask("10.0.0.2"))
+        while len(queries.running()) < 4:
+            await asyncio.sleep(0)
+        names = {query.id for query in queries.running()} - {first.id, other.id, (await second).id}
+        waiting = queries.find(*names)
+        assert waiting is not None
+        await waiting.cancel("it waits too long")
+        assert isinstance((await asyncio.gather(third, return_exceptions=True))[0], QueryCancelled)
+        assert len(engine.sql) == 3, "a query that was cancelled while it waited is never begun"
+        await queries.close()
+        await node.stop()
+
+    run(main())

@@ -9,6 +9,7 @@ from kio.schema.errors import ErrorCode
 from headwater.broker.broker import NO_OPERATIONS, Broker
 from headwater.broker.groups.coordinator import Coordinator
 from headwater.broker.groups.held import Held
+from headwater.broker.groups.shares import caller_of
 from headwater.broker.handlers.groups.groups import MILLISECOND, code_of, enter, enter_at_end, stored
 from headwater.broker.registry import api
 from headwater.broker.request import Request, Values
@@ -23,6 +24,7 @@ from headwater.coordination.consumer.requests import (
     HeartbeatAnswer,
     check_heartbeat,
     owned_partitions,
+    updated,
 )
 from headwater.errors import HeadwaterError
 from headwater.state.cluster.access import AclResource, Operation
@@ -61,9 +63,17 @@ async def _heartbeat(broker: Broker, request: Request) -> HeartbeatAnswer:
     held = coordinator.find(name)
     group = _group(coordinator, held, name, beat)
     group.settings = settings
+    brings = beat.subscribed_topic_names is not None or beat.subscribed_topic_regex is not None
+    caller = caller_of(request.connection.principal, request.connection.host)
+    if brings:
+        known = group.members.get(beat.member_id)
+        member = updated(known or ConsumerMember(member_id=beat.member_id), beat)
+        coordinator.shares.check(name, caller, member.weight, known.weight if known is not None else 0)
     answer = group.heartbeat(beat, coordinator.topics, coordinator.now_ms())
     if held is None or held.group is not group:
         held = coordinator.hold(name, group)
+    if brings:
+        coordinator.shares.note(name, group.weight, caller)
     return await stored(broker, held, answer)
 
 

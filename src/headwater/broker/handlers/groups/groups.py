@@ -11,10 +11,11 @@ from kio.schema.errors import ErrorCode
 from headwater.broker.broker import Broker
 from headwater.broker.errors import coordinator_code_of
 from headwater.broker.groups.held import Held
+from headwater.broker.groups.shares import caller_of
 from headwater.broker.registry import api
 from headwater.broker.request import Request, Values
 from headwater.coordination.classic.group import ClassicGroup
-from headwater.coordination.classic.members import Join, JoinAnswer, Sync, SyncAnswer
+from headwater.coordination.classic.members import ClassicMember, Join, JoinAnswer, Sync, SyncAnswer, weight_of
 from headwater.coordination.common import GroupError, Reply
 from headwater.errors import HeadwaterError
 from headwater.state.cluster.access import AclResource, Operation
@@ -86,7 +87,12 @@ async def _join(broker: Broker, request: Request) -> JoinAnswer:
         needs_id=request.version >= 4,
         may_skip_assignment=request.version >= 9,
     )
+    caller = caller_of(request.connection.principal, request.connection.host)
     held = coordinator.find(body.group_id)
+    known = held.group.members.get(join.member_id) if held is not None else None
+    before = known.weight if isinstance(known, ClassicMember) else 0
+    brought = weight_of(join.member_id, join.instance_id, join.client_id, join.protocols)
+    coordinator.shares.check(body.group_id, caller, brought, before)
     if held is None or (held.group.is_empty and held.of_kind(ClassicGroup) is None):
         if join.member_id:
             raise GroupError("unknown_member_id")
@@ -94,6 +100,7 @@ async def _join(broker: Broker, request: Request) -> JoinAnswer:
     group = _classic(held, "inconsistent_group_protocol")
     future: asyncio.Future[JoinAnswer] = asyncio.get_running_loop().create_future()
     group.join(join, future, coordinator.now_ms(), coordinator.wall_ms())
+    coordinator.shares.note(held.name, group.weight, caller)
     coordinator.settle(held)
     return await future
 
@@ -120,7 +127,8 @@ async def sync_group(broker: Broker, request: Request) -> Values:
             protocol=getattr(body, "protocol_name", None),
             assignments={a.member_id: bytes(a.assignment) for a in body.assignments},
         )
-        answer = await _sync(broker, body.group_id, sync, with_protocol=request.version >= 5)
+        caller = caller_of(request.connection.principal, request.connection.host)
+        answer = await _sync(broker, body.group_id, sync, caller, with_protocol=request.version >= 5)
     except (GroupError, HeadwaterError) as error:
         code = code_of(error)
         if code is ErrorCode.coordinator_load_in_progress:
@@ -135,16 +143,27 @@ async def sync_group(broker: Broker, request: Request) -> Values:
     }
 
 
-async def _sync(broker: Broker, name: str, sync: Sync, *, with_protocol: bool) -> SyncAnswer:
+async def _sync(broker: Broker, name: str, sync: Sync, caller: str, *, with_protocol: bool) -> SyncAnswer:
     if with_protocol and (sync.protocol_type is None or sync.protocol is None):
         raise GroupError("inconsistent_group_protocol")
     held = broker.coordinator.find(name)
     group = _classic(held)
     assert held is not None
+    if sync.assignments:
+        _check_assignments(broker, held.name, group, sync, caller)
     future: asyncio.Future[SyncAnswer] = asyncio.get_running_loop().create_future()
     group.sync(sync, future, broker.coordinator.now_ms(), broker.coordinator.wall_ms())
     broker.coordinator.settle(held)
     return await future
+
+
+def _check_assignments(broker: Broker, name: str, group: ClassicGroup, sync: Sync, caller: str) -> None:
+    """Refuse assignments of a leader that are too large: of one member, or of all together."""
+    largest = max(map(len, sync.assignments.values()))
+    broker.coordinator.shares.check(name, caller, largest, largest)
+    before = sum([len(member.assignment) for member in group.members.values()])
+    wanted = sum([len(sync.assignments.get(member_id, b"")) for member_id in group.members])
+    broker.coordinator.shares.check_group(name, caller, wanted - before)
 
 
 @api(12, 0, 4)

@@ -17,6 +17,8 @@ MAX_OWNED = 200_000
 MAX_HASH = 32
 """The limit of bytes of a key, a body or an owner."""
 MAX_NOTE = 64
+KEY_BYTES = 200
+"""What a key takes beside its answer."""
 
 
 class KeptAnswer(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
@@ -39,6 +41,9 @@ class StoredKeys:
     def __init__(self) -> None:
         self._answers: dict[bytes, bytes] = {}
         self._owned: dict[bytes, int] = {}
+        self._owned_bytes: dict[bytes, int] = {}
+        self.bytes = 0
+        """The bytes of all keys and answers. Like those of an owner they are counted and not stored."""
 
     def __len__(self) -> int:
         return len(self._answers)
@@ -49,6 +54,29 @@ class StoredKeys:
     def owned(self, owner: bytes) -> int:
         """The number of keys of an owner."""
         return self._owned.get(owner, 0)
+
+    def owned_bytes(self, owner: bytes) -> int:
+        """The bytes of the keys and answers of an owner."""
+        return self._owned_bytes.get(owner, 0)
+
+    @property
+    def largest(self) -> int:
+        """The bytes of the owner who has most."""
+        return max(self._owned_bytes.values(), default=0)
+
+    def oldest_ms(self) -> int | None:
+        """When the oldest key was used; None if there are none."""
+        packed = next(iter(self._answers.values()), None)
+        return _decoder.decode(packed).ms if packed is not None else None
+
+    def _weigh(self, owner: bytes, packed: bytes, sign: int) -> None:
+        size = sign * (KEY_BYTES + len(packed))
+        self.bytes += size
+        left = self.owned_bytes(owner) + size
+        if left:
+            self._owned_bytes[owner] = left
+        else:
+            del self._owned_bytes[owner]
 
     def get(self, key: bytes) -> KeptAnswer | None:
         """The answer under a key. Call `expire` first."""
@@ -61,8 +89,9 @@ class StoredKeys:
 
     def put(self, key: bytes, answer: KeptAnswer) -> None:
         """Keep an answer under a new key."""
-        self._answers[key] = _encoder.encode(answer)
+        packed = self._answers[key] = _encoder.encode(answer)
         self._owned[answer.owner] = self.owned(answer.owner) + 1
+        self._weigh(answer.owner, packed, 1)
 
     def expire(self, now_ms: int) -> int:
         """Forget the keys that are older than a day; returns how many."""
@@ -73,7 +102,7 @@ class StoredKeys:
                 break
             gone.append((key, answer.owner))
         for key, owner in gone:
-            del self._answers[key]
+            self._weigh(owner, self._answers.pop(key), -1)
             left = self._owned[owner] - 1
             if left:
                 self._owned[owner] = left
@@ -93,4 +122,5 @@ class StoredKeys:
             self._answers[key] = answer
             owner = _decoder.decode(answer).owner
             self._owned[owner] = self.owned(owner) + 1
+            self._weigh(owner, answer, 1)
         return self
