@@ -107,6 +107,7 @@ LEFT_OUT: Mapping[str, str] = {
     "tests/gateway/test_rest_proxy.py": "about forms of requests and answers; its stores do not matter",
     "tests/gateway/test_serving.py": "about the gateway's process and its answers; its stores do not matter",
     "tests/gateway/test_spark_sql.py": "about a door of the gateway; its stores do not matter",
+    "tests/processes/test_descriptors.py": "about descriptors of a broker and a gateway; their stores do not matter",
     "tests/fuzz/test_frames.py": "about what one broker reads; its stores do not matter",
     "tests/invariants/test_i3_crash_before_record.py": "a broker that crashes on a line of code, on a local directory",
     "tests/invariants/test_i4_crash_after_record.py": "a broker that crashes on a line of code, on a local directory",
