@@ -20,6 +20,7 @@ from headwater.query.gate.sources import source_of
 from headwater.query.gate.statement import Statement, Topics, parameter_name
 from headwater.query.gate.tables import Renaming, check_names, listed
 from headwater.query.gate.texts import Texts, mend_arrows, mend_units
+from headwater.query.gate.twice import check_grouping
 from headwater.query.gate.written import check_written
 from headwater.state.commands.columns import Column
 
@@ -97,5 +98,8 @@ def _written(tree: exp.Expr, engine: Engine, functions: Collection[str]) -> str:
     except ODD_INPUT as error:
         raise StatementRefused(f"the statement cannot be written for {engine}: {error}") from error
     check_written(sql, engine, functions)
-    check_names(reparse(sql, engine), engine)
+    again = reparse(sql, engine)
+    check_names(again, engine)
+    if engine is Engine.SPARK:
+        check_grouping(tree, again, engine)
     return sql

@@ -6,7 +6,7 @@ The parser of DuckDB's SQL also notes where some parts of a text begin and end (
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
@@ -20,6 +20,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from headwater.query.asking import Engine
 
+_Part = TypeVar("_Part", bound=exp.Expr)
 _EXTENT, _ARROW = "extent", "arrow"
 """What is noted at parts of a tree."""
 _DUCKDB = "1.5"
@@ -89,7 +90,7 @@ class _HeadwaterDuckDB(DuckDB):
         def _parse_historical_data(self) -> exp.HistoricalData | None:
             return self._with_extent(super()._parse_historical_data)
 
-        def _with_extent(self, parse: Callable[[], Any]) -> Any:
+        def _with_extent(self, parse: Callable[[], _Part | None]) -> _Part | None:
             start = self._curr.start if self._curr else 0
             found = parse()
             if found is not None:

@@ -48,6 +48,7 @@ def _changes(node: exp.Expr, sql: str) -> Iterator[_Change]:
             yield start, start + len(_OFFSET), f'"{node.name}"'
     elif isinstance(node, exp.Table) and len(node.parts) > 1:
         places = [place for part in node.parts for place in (part.meta.get("start"), part.meta.get("end"))]
-        if None not in places:
+        known = [int(place) for place in places if place is not None]
+        if len(known) == len(places):
             name = ".".join(str(part.name) for part in node.parts).replace('"', '""')
-            yield min(places), max(places) + 1, f'"{name}"'
+            yield min(known), max(known) + 1, f'"{name}"'

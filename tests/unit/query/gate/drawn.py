@@ -64,6 +64,13 @@ _COLUMNS = _listed(r"""
     * ; * ; x ; x, y ; * EXCLUDE (b) ; * REPLACE (y + 1 AS y) ; COLUMNS('[xy]') ; DISTINCT x ; DISTINCT ON (y) x ;
     o.* ; o.x
 """)
+_SPARK_BETWEEN = _listed("""
+    + ; - ; * ; / ; % ; & ; | ; ^ ; || ; = ; <> ; < ; >= ; == ; <=> ; AND ; OR ; LIKE ; ILIKE ; RLIKE ; NOT LIKE ;
+    NOT RLIKE ; IS DISTINCT FROM
+""")
+_SPARK_AFTER = _listed("""
+    IS NULL ; IS NOT NULL ; IS TRUE ; IS NOT FALSE ; IN (1, 2) ; NOT IN (1, 2) ; BETWEEN 0 AND 2 ; NOT BETWEEN 1 AND 5
+""")
 _JOINS = ["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN", "INNER JOIN"]
 _SETS = ["UNION", "UNION ALL", "EXCEPT", "INTERSECT", "UNION ALL BY NAME", "EXCEPT ALL", "INTERSECT ALL"]
 
@@ -81,6 +88,21 @@ def expression(chance: Random, depth: int) -> str:
         parts = [expression(chance, depth - 1 - (i > 0)) for i in range(4)]
         return chance.choice(_FORMS).format(*parts, type=chance.choice(_TYPES))
     return f"{expression(chance, depth - 1)} {chance.choice(_BETWEEN)} {expression(chance, depth - 1)}"
+
+
+def spark_expression(chance: Random, depth: int) -> str:
+    """An expression of operators that Spark has, too."""
+    if depth <= 0:
+        return chance.choice(["x", "y", "s", "1", "2.5", "'a'", "NULL", "TRUE"])
+    kind = chance.random()
+    if kind < 0.15:
+        return chance.choice(["-", "~", "NOT "]) + spark_expression(chance, depth - 1)
+    if kind < 0.3:
+        return f"{spark_expression(chance, depth - 1)} {chance.choice(_SPARK_AFTER)}"
+    if kind < 0.4:
+        return f"({spark_expression(chance, depth - 1)})"
+    left, right = spark_expression(chance, depth - 1), spark_expression(chance, depth - 1)
+    return f"{left} {chance.choice(_SPARK_BETWEEN)} {right}"
 
 
 def statement(chance: Random) -> str:

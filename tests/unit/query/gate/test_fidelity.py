@@ -9,14 +9,16 @@ import duckdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sqlglot import exp
 
 from headwater.errors import StatementRefused
 from headwater.query.asking import Engine
 from headwater.query.engines.duckdb.comparing import check_same
 from headwater.query.gate.functions import FUNCTIONS
+from headwater.query.gate.parsing import parse, reparse
 from headwater.query.gate.statement import Statement
 from tests.support.soak import WHOLE
-from tests.unit.query.gate.drawn import TABLES, expression, statement
+from tests.unit.query.gate.drawn import TABLES, expression, spark_expression, statement
 from tests.unit.query.gate.samples import checked
 
 EVERY_TIME_ANOTHER = {
@@ -32,6 +34,7 @@ def database() -> Iterator[duckdb.DuckDBPyConnection]:
         for topic, rows in TABLES.items():
             connection.execute(f'CREATE TABLE "{topic}" AS {rows}')
         connection.execute("CREATE SCHEMA topics; CREATE VIEW topics.orders AS FROM main.orders")
+        connection.execute('CREATE VIEW "topics.orders" AS FROM main.orders')  # what the source names
         yield connection
 
 
@@ -78,7 +81,7 @@ def compare(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
     assert answer(connection, found.sql) == expected, f"{sql}\n{found.sql}"
 
 
-EXPRESSIONS, STATEMENTS = (100_000, 20_000) if WHOLE else (500, 150)
+EXPRESSIONS, STATEMENTS = (100_000, 20_000) if WHOLE else (300, 100)
 
 
 @settings(max_examples=EXPRESSIONS, deadline=None)
@@ -195,3 +198,46 @@ def test_a_tree_that_is_too_deep_is_refused(database: duckdb.DuckDBPyConnection)
     deep = "SELECT " + "NOT " * 900 + "TRUE"
     with pytest.raises(StatementRefused):
         check_same(database, deep, "SELECT TRUE", {})
+
+
+@pytest.mark.parametrize(
+    ("refused", "allowed"),
+    [
+        ("x NOT BETWEEN 1 AND 5 >= y", "(x NOT BETWEEN 1 AND 5) >= y"),
+        ("x NOT IN (1, 2) = y", "(x NOT IN (1, 2)) = y"),
+        ("x NOT RLIKE 'a' = y", "(x NOT RLIKE 'a') = y"),
+    ],
+)
+def test_what_spark_would_get_without_its_brackets_is_refused(refused: str, allowed: str) -> None:
+    with pytest.raises(StatementRefused, match="may be read in two ways: put brackets around its operators"):
+        checked(f"SELECT {refused} FROM orders", Engine.SPARK)
+    assert "(NOT " in checked(f"SELECT {allowed} FROM orders", Engine.SPARK).sql
+
+
+@settings(max_examples=EXPRESSIONS // 5, deadline=None)
+@given(seed=st.integers(0, 2**63))
+def test_what_is_written_for_spark_is_read_as_it_was_meant(seed: int) -> None:
+    """The tree of an expression, and that of what is written for it, are one, whatever its brackets are."""
+    chance = Random(seed)
+    sql = f"SELECT {spark_expression(chance, chance.choice([1, 2, 2, 3]))} FROM orders"
+    try:
+        written = checked(sql, Engine.SPARK).sql
+    except StatementRefused:
+        return
+    assert without_names(reparse(written, Engine.SPARK)) == without_names(parse(sql, Engine.SPARK).tree), written
+
+
+def without_names(tree: exp.Expr | None) -> exp.Expr:
+    """A tree without brackets, aliases of ours, and what tells quoted names from others."""
+    assert tree is not None
+    for node in list(tree.find_all(exp.Paren, exp.Table)):
+        node.replace(node.this)
+    for name in tree.find_all(exp.Identifier):
+        name.set("quoted", None)
+        name.set("this", name.name.replace("topic_0", "orders"))
+    return tree
+
+
+def test_long_chains_of_operators_are_written_for_spark() -> None:
+    for operator in ("AND", "OR", "+", "||"):
+        assert checked("SELECT " + f" {operator} ".join(["offset"] * 250) + " FROM orders", Engine.SPARK).sql

@@ -97,10 +97,9 @@ class Comparison:
             other["cte_name"] = one["cte_name"]
         if key == "map" and "key" in one and "key" in other and self._same_query(one["key"], other["key"]):
             other["key"] = one["key"]
-        if one.get("type") == other.get("type") == "COLUMN_REF":
-            if "." in other["column_names"][0]:  # the table is a topic with a dot in its name
-                for node in (one, other):
-                    node["column_names"] = ".".join(node["column_names"])
+        if one.get("type") == other.get("type") == "COLUMN_REF" and "." in other["column_names"][0]:
+            for node in (one, other):  # the table is a topic with a dot in its name
+                node["column_names"] = ".".join(node["column_names"])
         if key == "select_list" and not one.get("alias"):
             one["alias"] = other.get("alias")
         if "function_name" in one and "function_name" in other:
