@@ -146,6 +146,8 @@ def test_what_duckdb_reads_in_another_way_is_refused(database: duckdb.DuckDBPyCo
         "SELECT * FROM orders o, unnest(o.l) u(z)",
         "SELECT length(j -> s), list_transform(l, q -> q + x), list_transform(l, lambda q: q + x) FROM orders",
         "SELECT list_reduce(l, (a, b) -> a + b), list_transform(l, lambda q, i: q + i) FROM orders",
+        "SELECT list(x ORDER BY y DESC NULLS LAST), list(x ORDER BY s ASC NULLS FIRST) FROM orders",
+        "SELECT x FROM orders ORDER BY s NULLS LAST, y ASC, x DESC NULLS FIRST",
         "SELECT j->>'$.a' = '1', (j->'a')::INT FROM orders",
     ],
 )
@@ -187,6 +189,8 @@ def test_what_headwater_means_otherwise_is_compared_as_it_means_it(database: duc
         ("SELECT CAST(b AS INT) FROM orders", 'SELECT decode("b") FROM "topic_0" AS "orders"'),
         ("SELECT x FROM orders LIMIT 1", 'SELECT "x" FROM "topic_0" AS "orders"'),
         ("SELECT DISTINCT x FROM orders", 'SELECT "x" FROM "topic_0" AS "orders"'),
+        ("SELECT x FROM orders ORDER BY x", 'SELECT "x" FROM "topic_0" AS "orders" ORDER BY "x" NULLS FIRST'),
+        ("SELECT x FROM orders ORDER BY x", 'SELECT "x" FROM "topic_0" AS "orders" ORDER BY "x" DESC'),
         ("SELECT $p1, $p2", "SELECT $p2, $p1"),
         (
             "WITH a AS (SELECT 1), b AS (SELECT 2) SELECT * FROM a",

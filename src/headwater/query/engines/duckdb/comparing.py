@@ -26,6 +26,8 @@ _NO_MATTER = frozenset({"query_location", "named_param_map", "is_operator"})
 _NO_TABLE = {"alias": "", "table_name": "", "schema_name": "", "catalog_name": ""}
 _OPPOSITES = {"~~": "!~~", "~~*": "!~~*", "like_escape": "not_like_escape", "ilike_escape": "not_ilike_escape"}
 """By function, the one that gives the opposite."""
+_ORDERS = {"ASCENDING": "ORDER_DEFAULT", "NULLS LAST": "ORDER_DEFAULT"}
+"""What is the same as an order without these words."""
 _SYNONYMS = {
     **dict.fromkeys(("**", "^", "power"), "pow"),
     **dict.fromkeys(("position", "strpos"), "instr"),
@@ -100,6 +102,9 @@ class Comparison:
         if one.get("type") == other.get("type") == "COLUMN_REF" and "." in other["column_names"][0]:
             for node in (one, other):  # the table is a topic with a dot in its name
                 node["column_names"] = ".".join(node["column_names"])
+        if key == "orders":
+            for node in (one, other):
+                node |= {name: _ORDERS.get(node.get(name), node.get(name)) for name in ("type", "null_order")}
         if key == "select_list" and not one.get("alias"):
             one["alias"] = other.get("alias")
         if "function_name" in one and "function_name" in other:
