@@ -123,6 +123,7 @@ def test_over_http(server: Server) -> None:
     for sql, more, kind in (
         ("DELETE FROM orders", {}, "statement-refused"),
         ("SELECT * FROM", {}, "statement-refused"),
+        ("SELECT list(partition ORDER BY timestamp)[1] FROM orders", {}, "statement-refused"),
         ("SELECT CAST(value AS INTEGER) FROM orders", {}, "query-failed"),
         ("SELECT * FROM orders", {"limits": {"rows": 5}}, "query-limit"),
         (ENDLESS, {"limits": {"seconds": 0.5}}, "query-limit"),

@@ -13,7 +13,8 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from headwater.errors import StatementRefused
 from headwater.query.asking import Engine
-from headwater.query.gate.parsing import DIALECTS, MAX_PARAMETERS, MAX_TEXT, ODD_INPUT
+from headwater.query.gate.dialects import DIALECTS
+from headwater.query.gate.parsing import MAX_PARAMETERS, MAX_TEXT, ODD_INPUT
 
 if TYPE_CHECKING:
     import pyarrow as pa

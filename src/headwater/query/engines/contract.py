@@ -75,6 +75,8 @@ class EngineTask(msgspec.Struct, frozen=True, array_like=True, gc=False):
     parameters: tuple[Any, ...]
     """The `Value`s of the statement's parameters, in their order."""
     tables: list[TaskTable]
+    source: str = ""
+    """What the caller wrote, as DuckDB can read it. It is compared with `sql`, and never run. Empty: nothing of it."""
     explain: bool = False
     """Whether the engine's plan is asked for instead of the rows."""
     columns_only: bool = False

@@ -12,12 +12,15 @@ from sqlglot.errors import ErrorLevel
 from headwater.errors import StatementRefused
 from headwater.query.asking import PRESENT, AsOf, Engine
 from headwater.query.gate.columns import described
+from headwater.query.gate.dialects import DIALECTS
 from headwater.query.gate.functions import FUNCTIONS
 from headwater.query.gate.nodes import check_nodes, drop_remarks
-from headwater.query.gate.parsing import DIALECTS, ODD_INPUT, Kind, parse, reparse
+from headwater.query.gate.parsing import ODD_INPUT, Kind, parse, reparse
+from headwater.query.gate.sources import source_of
 from headwater.query.gate.statement import Statement, Topics, parameter_name
 from headwater.query.gate.tables import Renaming, check_names, listed
 from headwater.query.gate.texts import Texts, mend_arrows, mend_units
+from headwater.query.gate.twice import check_grouping
 from headwater.query.gate.written import check_written
 from headwater.state.commands.columns import Column
 
@@ -59,6 +62,8 @@ def _checked(sql: str, engine: Engine, topics: Topics, as_of: AsOf, more: Collec
     mend_arrows(parsed.tree)
     if engine is Engine.SPARK:
         mend_units(parsed.tree)
+    rows = parsed.kind is not Kind.COLUMNS
+    source = source_of(parsed.text, parsed.places, parsed.tree) if rows and engine is Engine.DUCKDB else ""
     renaming.rename(parsed.tree)
     if parsed.kind is Kind.COLUMNS:
         tree, [table] = described(engine), renaming.tables
@@ -73,6 +78,7 @@ def _checked(sql: str, engine: Engine, topics: Topics, as_of: AsOf, more: Collec
         sql=_written(parsed.tree, engine, functions),
         tables=renaming.tables,
         parameters=parsed.parameters,
+        source=source,
         byte_parameters=frozenset(texts.byte_parameters),
         explain=parsed.kind is Kind.PLAN,
     )
@@ -92,5 +98,8 @@ def _written(tree: exp.Expr, engine: Engine, functions: Collection[str]) -> str:
     except ODD_INPUT as error:
         raise StatementRefused(f"the statement cannot be written for {engine}: {error}") from error
     check_written(sql, engine, functions)
-    check_names(reparse(sql, engine), engine)
+    again = reparse(sql, engine)
+    check_names(again, engine)
+    if engine is Engine.SPARK:
+        check_grouping(tree, again, engine)
     return sql

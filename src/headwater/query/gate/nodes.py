@@ -143,15 +143,6 @@ def check_nodes(tree: exp.Expr, functions: Collection[str], parameters: Collecti
             )
         if isinstance(node, exp.Placeholder | exp.Parameter) and node.name not in parameters:
             raise StatementRefused(f"parameters are written as ?{place_of(node)}")
-        if isinstance(node, exp.Pow) and _is_complement(node.expression):
-            raise StatementRefused(f"put brackets around the exponent that begins with ~{place_of(node)}")
-
-
-def _is_complement(node: exp.Expr) -> bool:
-    """Whether `~` comes first, behind signs. DuckDB reads `2 ** ~1 + 1` as `2 ** (~(1 + 1))`; the parser does not."""
-    while isinstance(node, exp.Neg):
-        node = node.this
-    return isinstance(node, exp.BitwiseNot)
 
 
 def drop_remarks(tree: exp.Expr) -> None:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import ClassVar
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
-from sqlglot.dialects.duckdb import DuckDB
-from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ErrorLevel, ParseError, SqlglotError
-from sqlglot.parsers.duckdb import DuckDBParser
-from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from headwater.errors import StatementRefused
 from headwater.query.asking import Engine
+from headwater.query.gate.dialects import DIALECTS
 from headwater.query.gate.statement import parameter_name
 
 MAX_TEXT = 65_536
@@ -31,37 +27,6 @@ MAX_NODES = 20_000
 MAX_PARAMETERS = 1_000
 
 
-class _HeadwaterDuckDB(DuckDB):
-    """DuckDB's SQL, so that what is written means what was read.
-
-    Functions keep their names: the library would write some of them as others. Paths of JSON stay as they are: `'a.b'`
-    is a key, and `'$.a.b'` a path.
-    """
-
-    class Parser(DuckDBParser):
-        """No function has a builder of its own, but for two that DuckDB writes in another way."""
-
-        FUNCTIONS: ClassVar[dict[str, Callable[..., exp.Expr]]] = {
-            name: DuckDBParser.FUNCTIONS[name] for name in ("PERCENTILE_CONT", "PERCENTILE_DISC")
-        }
-
-    def to_json_path(self, path: exp.Expr | None) -> exp.Expr | None:
-        return path
-
-
-class _HeadwaterSpark(Spark):
-    """Spark's SQL, likewise."""
-
-    class Parser(SparkParser):
-        """No function has a builder of its own."""
-
-        FUNCTIONS: ClassVar[dict[str, Callable[..., exp.Expr]]] = {}
-
-    def to_json_path(self, path: exp.Expr | None) -> exp.Expr | None:
-        return path
-
-
-DIALECTS: dict[Engine, Dialect] = {Engine.DUCKDB: _HeadwaterDuckDB(), Engine.SPARK: _HeadwaterSpark()}
 ODD_INPUT = (SqlglotError, LookupError, TypeError, ValueError, AttributeError)
 """What the library raises for text that it cannot make sense of."""
 
@@ -95,6 +60,10 @@ class Parsed:
     tree: exp.Expr | None
     """The query, or the table that is described; None for `SHOW TABLES`."""
     parameters: int = 0
+    text: str = ""
+    """The caller's text, with blanks for `EXPLAIN`."""
+    places: Sequence[int] = ()
+    """Where its parameters are."""
 
 
 def reparse(sql: str, engine: Engine) -> exp.Expr:
@@ -126,9 +95,10 @@ def parse(sql: str, engine: Engine) -> Parsed:
         raise StatementRefused(
             f"only queries may be asked (SELECT, WITH, FROM, VALUES), not {_shown(tokens[0])}{_at(tokens[0])}"
         )
-    tokens, parameters = _named(tokens, engine)
-    tree = _tree(tokens, sql, dialect)
-    return Parsed(Kind.PLAN if explain else Kind.ROWS, tree, parameters)
+    named, parameters = _named(tokens, engine)
+    tree = _tree(named, sql, dialect)
+    places = [token.start for token in tokens if token.token_type is TokenType.PLACEHOLDER]
+    return Parsed(Kind.PLAN if explain else Kind.ROWS, tree, parameters, sql, places)
 
 
 def place_of(node: exp.Expr) -> str:

@@ -48,6 +48,8 @@ class Statement:
     """Each once. A statement without tables has none."""
     parameters: int
     """How many values it needs, in the order of the caller's `?`. `parameter_name` has their names in `sql`."""
+    source: str = ""
+    """For DuckDB, what the caller wrote, as DuckDB can read it. It is compared with `sql`, and never run."""
     byte_parameters: frozenset[str] = frozenset()
     """Names of parameters that are compared with plain bytes, such as those of a key."""
     explain: bool = False

@@ -16,7 +16,8 @@ from sqlglot import exp
 
 from headwater.errors import StatementRefused
 from headwater.query.asking import Engine
-from headwater.query.gate.parsing import DIALECTS, place_of
+from headwater.query.gate.dialects import DIALECTS, forget_extent
+from headwater.query.gate.parsing import place_of
 from headwater.query.gate.shapes import OF_TOPICS, Columns, Scope, columns_of, is_bytes, renamed
 
 _TEXT_WORDS = """
@@ -43,6 +44,8 @@ _UNIT_FIRST = frozenset({"timestampdiff", "timestampadd", "dateadd", "date_add",
 _UNITS = frozenset(
     {"year", "quarter", "month", "week", "day", "dayofyear", "hour", "minute", "second", "millisecond", "microsecond"}
 )
+_AGREEING = frozenset({"coalesce", "greatest", "ifnull", "lag", "lead", "least", "nullif", "nvl"})
+"""Functions whose arguments become one type."""
 _UNTRIED = frozenset({"json_each", "json_tree", "json_valid"})
 _COMPARING = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ)
 _MATCHING = (exp.Like, exp.ILike, exp.SimilarTo, exp.RegexpLike, exp.RegexpILike, exp.Glob)
@@ -184,6 +187,10 @@ class Texts:
                 self._cast(node, scopes)
             case exp.In() | exp.Between():
                 self._compare(node.this, _compared(node), scopes)
+            case exp.Case():
+                self._case(node, scopes)
+            case exp.If():
+                self._agree([node.args.get("true"), node.args.get("false")], scopes)
             case _ if isinstance(node, _COMPARING):
                 self._compare(node.this, [node.expression], scopes)
                 self._compare(node.expression, [node.this], scopes)
@@ -218,12 +225,36 @@ class Texts:
         elif kind not in _TEXT_TYPES:
             node.set("this", self._text(node.this))
 
+    def _case(self, case: exp.Case, scopes: list[Scope]) -> None:
+        """`CASE key WHEN 'a'` compares, and all that a CASE may give has one type."""
+        branches = case.args["ifs"]
+        if case.this is not None:
+            self._compare(case.this, [branch.this for branch in branches], scopes)
+        self._agree([*(branch.args["true"] for branch in branches), case.args.get("default")], scopes)
+
+    def _agree(self, values: Sequence[exp.Expr | None], scopes: list[Scope]) -> None:
+        """Values that become one type: texts become bytes if another one of them is bytes."""
+        given = [value for value in values if value is not None]
+        for value in given:
+            if is_bytes(value, scopes):
+                self._compare(value, [other for other in given if other is not value], scopes)
+
     def _compare(self, side: exp.Expr, others: Sequence[exp.Expr], scopes: list[Scope]) -> None:
         """Compare bytes with the bytes of texts."""
+        if isinstance(side, exp.Tuple):
+            for other in others:
+                if isinstance(other, exp.Tuple):
+                    for pair in zip(side.expressions, other.expressions, strict=False):
+                        self._compare(pair[0], [pair[1]], scopes)
+            return
         if not is_bytes(side, scopes):
             return
         for other in others:
-            if isinstance(other, exp.Placeholder | exp.Parameter):
+            while isinstance(other, exp.Any | exp.All | exp.Paren) and isinstance(other.this, exp.Paren | exp.Array):
+                other = other.this
+            if isinstance(other, exp.Array):
+                self._compare(side, other.expressions, scopes)
+            elif isinstance(other, exp.Placeholder | exp.Parameter):
                 self.byte_parameters.add(other.name)
             elif self._is_text(other):
                 other.replace(self._bytes(other.copy()))
@@ -250,6 +281,8 @@ class Texts:
         name = node.name.lower() if isinstance(node, exp.Anonymous) else node.sql_name().lower()
         if name in _JSON and node.expressions:
             self._json_function(node, name, scopes)
+        elif name in _AGREEING:
+            self._agree(list(node.iter_expressions()), scopes)
         elif name in _TEXT:
             for child in list(node.iter_expressions()):
                 self._as_text(child, scopes)
@@ -297,6 +330,8 @@ def mend_arrows(tree: exp.Expr) -> None:
             start = start.this
         names = node.expressions
         if len(names) == 1 and isinstance(names[0], exp.Identifier) and isinstance(start, exp.Literal):
+            for arrow in node.find_all(exp.JSONExtract, exp.JSONExtractScalar):
+                forget_extent(arrow)
             found = exp.JSONExtract(this=exp.Column(this=names[0].copy()), expression=start.copy())
             if start is node.this:
                 node.replace(found)

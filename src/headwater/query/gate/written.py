@@ -31,9 +31,9 @@ _PIECES = {
 _COMMENT = re.compile(r"--|/\*|\*/")
 _SYNTAX = """
     all and any as between by case cast columns cube distinct else except exclude exists extract filter for from group
-    having ignore ilike in intersect interval is join lateral like limit not nulls offset on or order over pivot qualify
-    rename replace respect rollup sample select sets some tablesample then try_cast union unnest unpivot using values
-    when where with bernoulli reservoir system
+    having ignore ilike in intersect interval is join lateral like limit materialized not nulls offset on or order over
+    pivot qualify rename replace respect rollup sample select sets some tablesample then try_cast union unnest unpivot
+    using values when where with bernoulli reservoir system
     array bigint binary bit blob bool boolean char date decimal double float hugeint int integer json list map numeric
     real smallint string struct text time timestamp timestamptz tinyint uuid varchar variant
 """

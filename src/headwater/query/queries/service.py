@@ -272,6 +272,7 @@ class Queries:
             sql=statement.sql,
             parameters=question.parameters,
             tables=_tables(statement, taken),
+            source=statement.source,
             explain=statement.explain,
             columns_only=columns_only,
         )

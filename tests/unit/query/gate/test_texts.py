@@ -9,6 +9,7 @@ import pytest
 
 from headwater.errors import StatementRefused
 from headwater.query.asking import Engine, Value
+from headwater.query.engines.duckdb.comparing import check_same
 from tests.unit.query.gate.samples import checked, refusal
 
 ROWS = """
@@ -34,6 +35,7 @@ def database() -> duckdb.DuckDBPyConnection:
 
 def answer(connection: duckdb.DuckDBPyConnection, sql: str, values: Sequence[Value] = ()) -> list[tuple[object, ...]]:
     found = checked(sql)
+    check_same(connection, found.source, found.sql, {table.view: table.topic for table in found.tables})
     assert len(found.tables) == 1
     return connection.execute(found.sql, found.bound(values)).fetchall()
 
@@ -44,6 +46,8 @@ def answer(connection: duckdb.DuckDBPyConnection, sql: str, values: Sequence[Val
         ("SELECT value->>'user' FROM orders", ["ann", None, None, None, None]),
         ("SELECT value->'x'->'y'->>1 FROM orders WHERE offset = 0", ["2", None]),
         ("SELECT value->>'$.x.y[0]' FROM orders WHERE offset = 0", ["1", None]),
+        ("SELECT value->>'user' AS who FROM orders WHERE partition = 0 GROUP BY 1 ORDER BY who", ["ann", None]),
+        ("SELECT key::TEXT AS k FROM orders WHERE partition = 0", ["a", "b"]),
         ("SELECT value->>'a.b' FROM orders WHERE offset = 0", ["dot", None]),
         ("SELECT json_extract_string(value, '$.user') FROM orders WHERE partition = 0", ["ann", None]),
         ("SELECT json_type(value->'x') FROM orders WHERE offset = 0", ["OBJECT", None]),
@@ -60,6 +64,15 @@ def answer(connection: duckdb.DuckDBPyConnection, sql: str, values: Sequence[Val
         ("SELECT offset FROM orders WHERE key IN ('b', 'ü') ORDER BY 1 DESC", [1, 0]),
         ("SELECT count(*) FROM orders WHERE key BETWEEN 'a' AND 'b' AND key <> 'x' AND key >= 'a'", [2]),
         ("SELECT offset FROM orders WHERE key = lower('B')", [1]),
+        (r"SELECT offset FROM orders WHERE CASE key WHEN '\x61' THEN TRUE WHEN 'b' THEN TRUE END", [1]),
+        (r"SELECT CASE WHEN offset = 0 THEN key ELSE '\x61' END FROM orders WHERE partition = 0", [b"a", rb"\x61"]),
+        (r"SELECT if(offset = 0, key, 'ü') FROM orders WHERE partition = 0", [b"a", "ü".encode()]),
+        (r"SELECT coalesce(key, '\x61') FROM orders WHERE key IS NULL", [rb"\x61"]),
+        (r"SELECT nullif(key, '\x61'), 1 FROM orders WHERE key = 'a'", [b"a"]),
+        (r"SELECT lag(key, 1, '\x61') OVER (ORDER BY offset) FROM orders WHERE key = 'a'", [rb"\x61"]),
+        (r"SELECT offset FROM orders WHERE (key, offset) = ('\x61', 0)", []),
+        (r"SELECT offset FROM orders WHERE (offset, key) IN ((0, '\x61'), (1, 'b'))", [1]),
+        (r"SELECT offset FROM orders WHERE key = ANY (['\x61', 'b'])", [1]),
         ("SELECT count(*) FROM orders WHERE value LIKE '%user%'", [2]),
         ("SELECT count(*) FROM orders WHERE value NOT ILIKE '%USER%'", [1]),
         ("SELECT count(*) FROM orders WHERE regexp_matches(value, 'us.r') OR key SIMILAR TO '[b]'", [3]),

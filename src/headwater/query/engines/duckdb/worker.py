@@ -95,6 +95,7 @@ class Work:
 
     def answer(self, out: Outlet) -> None:
         """Lock the database, make the views, and run the statement."""
+        from headwater.query.engines.duckdb.comparing import check_same
         from headwater.query.engines.duckdb.lockdown import lock_down
         from headwater.query.engines.duckdb.narrowing import narrowed
         from headwater.query.engines.duckdb.reading import check_reading
@@ -105,6 +106,8 @@ class Work:
         tables = [_empty(table) for table in task.tables] if task.columns_only else task.tables
         lock_down(connection, [place(file.path) for table in tables for file in table.files])
         nodes = check_reading(connection, task.sql, [table.view for table in tables], engine.setup.functions)
+        if task.source:
+            check_same(connection, task.source, task.sql, {table.view: table.topic for table in tables})
         for table in tables:
             make_view(connection, table, place, self._rows_of(table, out), narrowed(table.columns, nodes))
             out.check()

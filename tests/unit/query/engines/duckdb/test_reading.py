@@ -10,6 +10,7 @@ import pytest
 
 from headwater.errors import StatementRefused
 from headwater.query.asking import Engine
+from headwater.query.engines.duckdb.comparing import check_same
 from headwater.query.engines.duckdb.lockdown import CONFIG, lock_down
 from headwater.query.engines.duckdb.reading import check_reading
 from headwater.query.gate.checking import check
@@ -57,6 +58,18 @@ def test_hostile_statements_are_refused(
     assert sorted(path.name for path in names["secret"].parent.iterdir()) == ["secret", "store"]
 
 
+@pytest.mark.parametrize("sql", DUCKDB)
+def test_a_hostile_text_that_is_compared_is_not_run(
+    connection: duckdb.DuckDBPyConnection, names: dict[str, Path], sql: str
+) -> None:
+    before = names["file"].read_bytes()
+    with pytest.raises(StatementRefused) as caught:
+        check_same(connection, sql.format(**names), "SELECT 1", {})
+    assert SECRET not in str(caught.value)
+    assert names["file"].read_bytes() == before
+    assert sorted(path.name for path in names["secret"].parent.iterdir()) == ["secret", "store"]
+
+
 def test_what_is_left_does_nothing(connection: duckdb.DuckDBPyConnection) -> None:
     table, text = sorted(HARMLESS, reverse=True)
     assert len(HARMLESS) == 2 and set(DUCKDB) > HARMLESS
@@ -88,6 +101,7 @@ def test_what_is_left_does_nothing(connection: duckdb.DuckDBPyConnection) -> Non
 def test_what_the_first_gate_writes_passes(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
     found = check(sql, Engine.DUCKDB, Topics(has=lambda name: name == "orders", names=lambda: ["orders"]))
     check_reading(connection, found.sql, [table.view for table in found.tables])
+    check_same(connection, found.source, found.sql, {table.view: table.topic for table in found.tables})
 
 
 def test_a_name_of_a_with_is_no_file(connection: duckdb.DuckDBPyConnection) -> None:
