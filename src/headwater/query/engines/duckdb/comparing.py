@@ -118,7 +118,7 @@ class Comparison:
             one, other = ({name: node[name] for name in ("alias", "children")} for node in (one, other))
         if key == "orders":
             for node in (one, other):
-                node |= {name: _ORDERS.get(node.get(name), node.get(name)) for name in ("type", "null_order")}
+                node |= {name: _ORDERS.get(str(node.get(name)), node.get(name)) for name in ("type", "null_order")}
         if key == "select_list" and not one.get("alias"):
             one["alias"] = other.get("alias")
         if "function_name" in one and "function_name" in other:
