@@ -28,10 +28,15 @@ _OPPOSITES = {"~~": "!~~", "~~*": "!~~*", "like_escape": "not_like_escape", "ili
 """By function, the one that gives the opposite."""
 _ORDERS = {"ASCENDING": "ORDER_DEFAULT", "NULLS LAST": "ORDER_DEFAULT"}
 """What is the same as an order without these words."""
+_PARTS = {"dow": "dayofweek", "doy": "dayofyear"}
+"""By part of a date, as a statement may have it, the name that the gate writes."""
 _SYNONYMS = {
     **dict.fromkeys(("**", "^", "power"), "pow"),
     **dict.fromkeys(("position", "strpos"), "instr"),
     **dict.fromkeys(("listagg", "group_concat"), "string_agg"),
+    **dict.fromkeys(("min_by", "argmin"), "arg_min"),
+    **dict.fromkeys(("max_by", "argmax"), "arg_max"),
+    "^@": "starts_with",
 }
 """Names of functions that the gate may write as another of the same function."""
 
@@ -99,20 +104,25 @@ class Comparison:
             other["cte_name"] = one["cte_name"]
         if key == "map" and "key" in one and "key" in other and self._same_query(one["key"], other["key"]):
             other["key"] = one["key"]
+        if one.get("type") == other.get("type") == "COLUMN_REF":
+            for node in (one, other):
+                node["column_names"] = [name.lower() for name in node["column_names"]]
         if one.get("type") == other.get("type") == "COLUMN_REF" and "." in other["column_names"][0]:
             for node in (one, other):  # the table is a topic with a dot in its name
                 node["column_names"] = ".".join(node["column_names"])
+        if key == "type_info" and other.get("type") == "UNBOUND_TYPE_INFO":  # a type such as JSON
+            one["name"], other["name"] = str(one.get("name")).lower(), str(other["name"]).lower()
+        if key == "type_info" and one.get("width") == one.get("scale") == other.get("width", 0) - 1:
+            one["width"] = other["width"]  # .5 is written as 0.5
+        if one.get("type") == "ARRAY_CONSTRUCTOR" and other.get("function_name") == "list_value":
+            one, other = ({name: node[name] for name in ("alias", "children")} for node in (one, other))
         if key == "orders":
             for node in (one, other):
                 node |= {name: _ORDERS.get(str(node.get(name)), node.get(name)) for name in ("type", "null_order")}
         if key == "select_list" and not one.get("alias"):
             one["alias"] = other.get("alias")
         if "function_name" in one and "function_name" in other:
-            for node in (one, other):
-                node["schema"] = "" if node["schema"] == "main" else node["schema"]
-                node["function_name"] = _SYNONYMS.get(node["function_name"], node["function_name"])
-            if one["function_name"] == "length" and other["function_name"] == "octet_length":
-                other["function_name"] = "length"
+            _name_alike(one, other)
         if one.get("ref_type") == "CROSS" and _is_true(other.get("condition")) and other.get("join_type") == "INNER":
             other |= {"ref_type": "CROSS", "condition": one.get("condition")}
         return one, other
@@ -128,6 +138,21 @@ class Comparison:
 
     def _same_query(self, name: str, ours: str) -> bool:
         return self._queries.setdefault(ours, name.lower()) == name.lower()
+
+
+def _name_alike(one: Node, other: Node) -> None:
+    """Give two calls one form if the gate writes the first as the second."""
+    for node in (one, other):
+        node["schema"] = "" if node["schema"] == "main" else node["schema"]
+        node["function_name"] = _SYNONYMS.get(node["function_name"], node["function_name"])
+    if one["function_name"] == "string_agg" and len(one["children"]) == 1:
+        one["children"] = [*one["children"], *(node for node in other["children"][1:2] if _text(node) == ",")]
+    if one["function_name"] == "date_part" and len(one["children"]) == len(other["children"]) == 2:
+        parts = [_text(node["children"][0]).lower() for node in (one, other)]
+        if parts[0] and _PARTS.get(parts[0], parts[0]) == parts[1]:
+            one["children"], other["children"] = one["children"][1:], other["children"][1:]
+    if one["function_name"] == "length" and other["function_name"] == "octet_length":
+        other["function_name"] = "length"
 
 
 def _canonical(node: Node) -> Node:
@@ -183,6 +208,12 @@ def _shown(source: str, place: int) -> str:
     near = source[len(before) :][:_SHOWN].split("\n")[0].strip()
     near = f" near {near!r}" if near else ""
     return f"{near} (line {before.count(chr(10)) + 1})"
+
+
+def _text(node: Node) -> str:
+    """The text that a constant is; empty for another node."""
+    value = node.get("value")
+    return str(value.get("value")) if isinstance(value, dict) and value["type"]["id"] == "VARCHAR" else ""
 
 
 def _is_true(node: object) -> bool:
