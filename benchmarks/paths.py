@@ -183,7 +183,7 @@ def _streams(names: range) -> StreamsState:
     state = StreamsState(Domain(1))
     create = CreateStreams(uuid.UUID(int=1), 0, tuple(names), StreamConfig(append_time=False))
     init = InitTransaction(ID, LASTING_MS, PRODUCER, -1, -1)
-    state.apply(Position(1), Record(1, 1, 1, [SetLevel(LEVEL, ""), create, init]))
+    state.apply(Position(1), Record(1, 1, 1, 1, [SetLevel(LEVEL, ""), create, init]))
     return state
 
 
@@ -223,7 +223,7 @@ def apply(batches: int) -> tuple[float, float]:
     def cost(transactional: bool, first: int, last: int) -> float:
         state = states[transactional]
         records = [
-            Record(1, number + 2, 1_700_000_000_000, [_command(number, batches, streams, transactional)])
+            Record(1, number + 2, 1_700_000_000_000, 1, [_command(number, batches, streams, transactional)])
             for number in range(first, last)
         ]
         began = time.process_time()
@@ -263,8 +263,8 @@ def end(streams: int) -> tuple[float, int]:
     spent, command = [], EndTransaction(ID, PRODUCER, 0, True, False, -1)
     for number in range(ENDS // streams):
         append = _command(number, streams, names, True)
-        state.apply(Position(2 * number + 2), Record(1, 2 * number + 2, 1_700_000_000_000, [append]))
-        record = Record(1, 2 * number + 3, 1_700_000_000_000, [command])
+        state.apply(Position(2 * number + 2), Record(1, 2 * number + 2, 1_700_000_000_000, 1, [append]))
+        record = Record(1, 2 * number + 3, 1_700_000_000_000, 1, [command])
         began = time.process_time()
         state.apply(Position(2 * number + 3), record)
         spent.append(time.process_time() - began)

@@ -137,7 +137,8 @@ class World:
 
     async def enter(self, rows: list[dict[str, Any]], removed: Sequence[int] = (), *, replaces: bool = False) -> None:
         file = await self.file(rows)
-        self.table.record(MS + 1_000 * (self.table.last_sequence + 1), [file], removed, (), replaces=replaces)
+        ms = MS + 1_000 * (self.table.last_sequence + 1)
+        self.table.record(ms, ms, [file], removed, (), replaces=replaces)
         self.at[self.table.last_sequence] = [row for live in self.table.live() for row in self.rows[live.number]]
         for follower in self.followers:
             await self.follow(follower)
@@ -150,7 +151,7 @@ class World:
         entries = self.table.entries_after(after)
         assert entries is not None
         files, upto = self.table.files, self.table.last_sequence
-        return Batch(after, upto, entries, files, list(self.table.live()), MS, self.columns, changes)
+        return Batch(after, upto, entries, files, list(self.table.live()), MS, MS, self.columns, changes)
 
     async def follow(self, follower: TableFollower) -> None:
         known = self.known(follower)
@@ -336,7 +337,7 @@ def test_a_rewrite_is_a_change_of_data_if_the_topic_says_so(tmp_path: Path) -> N
                 await world.delta.drop(REF, "")
                 for at in range(upto):
                     entry = world.table.journal[at]
-                    batch = Batch(at, at + 1, [entry], world.table.files, [], MS, world.columns, changes)
+                    batch = Batch(at, at + 1, [entry], world.table.files, [], MS, MS, world.columns, changes)
                     await world.delta.commit(REF, "", batch)
                 path = tmp_path / "objects" / REF.root / "_delta_log" / f"{upto - 1:020d}.json"
                 for action in read_commit(path.name, path.read_bytes()):

@@ -176,14 +176,14 @@ def test_versions_that_cannot_be_told() -> None:
     """From the future, the wrong way round, or past what the journal remembers."""
     table = TopicTable(uuid.UUID(int=7), "tables/t-7")
     for number in range(3):
-        table.record(EPOCH_MS, [], [], [(number % 2, number + 1)], replaces=False)
+        table.record(EPOCH_MS, EPOCH_MS, [], [], [(number % 2, number + 1)], replaces=False)
     for after, upto, says in ((0, 4, "no version 4 yet"), (9, None, "no version 9 yet"), (2, 1, "newer than")):
         with pytest.raises(BadInput, match=says):
             changes(table, after, upto)
     assert [(r.partition, r.start, r.end) for r in changes(table, 1).ranges] == [(0, 1, 3), (1, 0, 2)]
     table.followed("delta", Follower(2, 1, "", 0, ()))
     for number in range(3, JOURNAL_KEPT + 3):
-        table.record(EPOCH_MS, [], [], [(0, number + 1)], replaces=False)
+        table.record(EPOCH_MS, EPOCH_MS, [], [], [(0, number + 1)], replaces=False)
     assert table.first_version == 2
     assert table.ends_at(2) == {0: 1, 1: 2}
     assert [(r.partition, r.start, r.end) for r in changes(table, 2, 5).ranges] == [(0, 1, 5)]

@@ -36,7 +36,7 @@ counter = 0
 def apply(command):
     global counter
     counter += 1
-    state.apply(Position(counter), Record(1, counter, 1_700_000_000_000 + counter, [command]))
+    state.apply(Position(counter), Record(1, counter, 1_700_000_000_000 + counter, counter, [command]))
 
 for first in range(0, streams, 10_000):
     names = tuple(range(first + 1, min(first + 10_000, streams) + 1))

@@ -47,19 +47,29 @@ class Scribe:
         self.sequence = 0
 
     def write(
-        self, epoch: int, *commands: Command, clock_ms: int = START_MS, counter: int | None = None
+        self,
+        epoch: int,
+        *commands: Command,
+        clock_ms: int = START_MS,
+        steady_ms: int | None = None,
+        counter: int | None = None,
     ) -> list[Result]:
-        """Apply a record of an epoch with its next counter."""
-        results = self.try_write(epoch, *commands, clock_ms=clock_ms, counter=counter)
+        """Apply a record of an epoch with its next counter. Its steady clock shows what its wall clock does."""
+        results = self.try_write(epoch, *commands, clock_ms=clock_ms, steady_ms=steady_ms, counter=counter)
         assert results is not None
         return results
 
     def try_write(
-        self, epoch: int, *commands: Command, clock_ms: int = START_MS, counter: int | None = None
+        self,
+        epoch: int,
+        *commands: Command,
+        clock_ms: int = START_MS,
+        steady_ms: int | None = None,
+        counter: int | None = None,
     ) -> list[Result] | None:
         if counter is None:
             counter = self.counters[epoch] = self.counters.get(epoch, 0) + 1
-        data = encode(Record(epoch, counter, clock_ms, list(commands)))
+        data = encode(Record(epoch, counter, clock_ms, clock_ms if steady_ms is None else steady_ms, list(commands)))
         self.records.append(data)
         return self.state.apply(Position(self.state.position + 1), decode(data))
 

@@ -84,7 +84,7 @@ class Scene:
 async def _follow(scene: Scene) -> Background:
     node = await scene.node()
     node.domains[ONE]._apply = boom
-    await way_of(node).inner.append(ONE, encode_record(Epoch(0), 0, 0, []))  # as another process does
+    await way_of(node).inner.append(ONE, encode_record(Epoch(0), 0, 0, 0, []))  # as another process does
     return node.background
 
 

@@ -145,7 +145,7 @@ class CompactorProcess:
             self.background, self.compactor, self.following, self.domains.membership.in_contact, self.letters.alert
         )
         health.priority = self.priority.described()
-        return health
+        return health.with_clocks(self.domains.clock_words())
 
 
 def health_of(

@@ -170,7 +170,7 @@ class LedgerCopy:
         raise AssertionError("unreachable")
 
 
-NOTHING = encode_record(Epoch(0), 0, 0, [])
+NOTHING = encode_record(Epoch(0), 0, 0, 0, [])
 """A record without commands. It changes nothing but the position."""
 
 

@@ -9,6 +9,7 @@ import msgspec
 from headwater.app.directories import begin
 from headwater.ledger.contract import Ledger
 from headwater.replica.checkpoint import load_state, replay
+from headwater.replica.clocks import ClockLine, TimesLine, clock_lines, times_lines
 from headwater.replica.described import HoldLine, LeaseLine, MemberLine, hold_lines, lease_lines, member_lines
 from headwater.replica.domains import Domains, new_state
 from headwater.replica.membership import BEAT_SECONDS, SESSION_SECONDS
@@ -48,6 +49,8 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     ledger: str | None = None
     objects: str | None = None
     domains: list[DomainLine] = []
+    times: list[TimesLine] = []
+    clocks: list[ClockLine] = []
     leases: list[LeaseLine] = []
     holds: list[HoldLine] = []
 
@@ -82,6 +85,8 @@ async def describe(settings: Settings) -> ClusterFacts:
         ledger=without_secrets(settings.ledger_url),
         objects=without_secrets(settings.objects_url),
         domains=lines,
+        times=times_lines(states),
+        clocks=clock_lines(cluster),
         leases=lease_lines(cluster, states),
         holds=hold_lines(states),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headwater.app.directories import prepare
 from headwater.app.peers import connections
 from headwater.background import Background
-from headwater.clock import SystemChance, SystemClock
+from headwater.clock import SystemChance, host_clock
 from headwater.ledger import open_ledger
 from headwater.ledger.bucket import counts as ledger_metrics
 from headwater.objects import ObjectStore, open_store
@@ -22,7 +22,7 @@ class Equipment:
         prepare(settings)
         self.ledger = open_ledger(settings.ledger_url, settings.object_store, background)
         self.store: ObjectStore = open_store(settings.objects_url, settings.object_store)
-        self.clock = SystemClock()
+        self.clock = host_clock()
         self.chance = SystemChance()
         self.peers = connections(settings, self.chance)
         self._segments = Threads(1, "segments")

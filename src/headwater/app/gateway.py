@@ -167,7 +167,7 @@ class GatewayProcess:
             reason=await self.services.trouble(),
             full=self.core.domains.room.missing(),
             damage=self.core.damage.lines(),
-        )
+        ).with_clocks(self.core.domains.clock_words())
 
 
 async def serve(settings: Settings, *, supervised: bool) -> None:

@@ -37,10 +37,19 @@ class Health(msgspec.Struct, omit_defaults=True):
     """Ranges of offsets that the process found to be unreadable."""
     checkpoints: list[str] = msgspec.field(default_factory=list)
     """Checkpoints that could not be read when the process was started, each with the reason."""
+    clocks: list[str] = msgspec.field(default_factory=list)
+    """Wall clocks that have jumped, or that differ from those of other processes."""
     priority: str = ""
     """The niceness of a process that steps back behind others."""
     components: list[PartHealth] = msgspec.field(default_factory=list)
     """Parts that work or fail on their own, such as the source of each link."""
+
+    def with_clocks(self, words: list[str]) -> Health:
+        """The same, of a cluster with wrong clocks, if there are words about them."""
+        self.clocks = words
+        if words and self.status == "healthy":
+            self.status = "degraded"
+        return self
 
     def page(self) -> Page:
         """The page `/health`."""

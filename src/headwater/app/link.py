@@ -76,7 +76,8 @@ class LinkProcess:
             await self.core.cluster.barrier()
         except HeadwaterError as error:
             reason = type(error).__name__
-        return health_of(self.background, self.copying, reason, self.core.domains.room.missing())
+        health = health_of(self.background, self.copying, reason, self.core.domains.room.missing())
+        return health.with_clocks(self.core.domains.clock_words())
 
 
 def health_of(background: Background, copying: Copying, reason: str, full: dict[str, str]) -> Health:

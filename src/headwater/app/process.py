@@ -131,7 +131,7 @@ class BrokerProcess:
             full=self.node.domains.room.missing(),
             damage=self.node.damage.lines(),
             checkpoints=await self.node.domains.bad_checkpoints(),
-        )
+        ).with_clocks(self.node.domains.clock_words())
 
     async def _trouble(self) -> str:
         """The reason why this broker cannot serve; empty if it can."""

@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the group `metadata`."""
-    group = typer.Typer(name="metadata", help="Ledgers: copy the metadata of a cluster.", no_args_is_help=True)
+    group = typer.Typer(
+        name="metadata", help="Ledgers: copy the metadata of a cluster, show its clocks.", no_args_is_help=True
+    )
     group.command("copy")(copy)
+    group.command("clock")(clock)
     app.add_typer(group)
 
 
@@ -56,6 +59,57 @@ def copy(
         [(c.domain, c.source_position, c.target_position, c.image_bytes, f"{c.fingerprint:08x}") for c in copied],
     )
     put(b"both ledgers have the same state; start every process with the new ledger, and none with the old one\n")
+
+
+def clock(data: DataOption = None, config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
+    """Show the times of a cluster, the clocks that they come from, and what a wrong clock can do."""
+    from headwater.app.describing import describe
+    from headwater.replica.clocks import span
+    from headwater.settings.settings import load
+
+    facts = run(describe(load(config, flags={"data": data})))
+    if output is Output.JSON:
+        put_json({"times": facts.times, "clocks": facts.clocks})
+        return
+    put_table(
+        ("DOMAIN", "LEDGER TIME", "DATE", "RETENTION DATE", "BEHIND THE DATE"),
+        [
+            (
+                t.domain,
+                _moment(t.ledger_ms),
+                _moment(t.date_ms),
+                _moment(t.retention_ms),
+                span(t.date_ms - t.retention_ms),
+            )
+            for t in facts.times
+        ],
+    )
+    put(b"\n")
+    put_table(
+        ("CLOCK OF", "EPOCH", "BESIDE THE DATE"),
+        [(c.process, c.epoch, f"{'+' if c.ahead_ms >= 0 else '-'}{span(c.ahead_ms)}") for c in facts.clocks],
+    )
+    put(_BOUNDS)
+
+
+_BOUNDS = b"""
+Ledger time runs with the processes: leases, graces and expiries count in it, and no wall clock moves it.
+The date is that of the clock in the middle. A process believes a jump of its own clock after ten minutes.
+Retention goes by the retention date. If that is more than a minute behind the date, it waits for ten minutes and then
+catches up by a day an hour. It never goes ahead of the date.
+The way back from a wrong clock: set the clock of its host right. The date follows within ten minutes, or at once if the
+processes of that host are started again. Records that got a wrong time of append keep it.
+"""
+
+
+def _moment(ms: int) -> str:
+    """A time as ISO 8601 has it, in UTC."""
+    from datetime import UTC, datetime, timedelta
+
+    try:
+        return f"{datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms):%Y-%m-%dT%H:%M:%SZ}"
+    except OverflowError:
+        return f"{ms} ms"
 
 
 async def _copy(source_url: str, target_url: str, objects_url: str, force: bool) -> list[CopiedDomain]:

@@ -71,7 +71,8 @@ def describe(
         table, streams = table_of(found, name)
         # If the pointer to the newest metadata is in the ledger, no other writer can hold the follower.
         ask_for = [n for n, f in table.followers.items() if not f.location] if table else []
-        held, now_ms = await _held(found, name, ask_for), SystemClock().wall_ms()
+        held = await _held(found, name, ask_for)
+        now_ms = replica_of(found, name).state.now_ms(SystemClock().wall_ms())
         return {
             **_summary(found, name),
             **_typed(found, name),
@@ -308,7 +309,8 @@ def _summary(found: LedgerSession, name: str) -> dict[str, Any]:
     from headwater.lake.described import freshness_ms, totals_of
 
     table, streams = table_of(found, name)
-    late = freshness_ms(replica_of(found, name).state, table, streams, SystemClock().wall_ms())
+    state = replica_of(found, name).state
+    late = freshness_ms(state, table, streams, state.now_ms(SystemClock().wall_ms()))
     return {
         "topic": name,
         **asdict(totals_of(table)),

@@ -257,7 +257,8 @@ async def _expire(
     table, _ = table_of(found, name)
     if table is None:
         raise NotFound(f"{name} has no table yet, because nothing of it is settled")
-    before = max(1, SystemClock().wall_ms() - age_ms) if age_ms is not None else 0
+    now_ms = replica.state.clocks.retention_now_ms(SystemClock().wall_ms())
+    before = max(1, now_ms - age_ms) if age_ms is not None else 0
     files = set(table.files)
     await replica.submit([WantExpired(topic.id, keep, before)])
     try:

@@ -105,6 +105,8 @@ def describe(
         link = document["link"]
         why = f" ({link['reason']})" if link["reason"] else ""
         put(f"\nlink {link['link']} copies {link['source']}: {link['phase']}{why}\n".encode())
+    if document["retention"]:
+        put(f"\nretention: {document['retention']}\n".encode())
     if document["damage"]:
         put(b"\ndamaged records, which cannot be read:\n")
         put_table(
@@ -133,14 +135,14 @@ def describe(
 async def _description(bootstrap: str, name: str) -> dict[str, Any]:
     import msgspec
 
-    from headwater.client.model import DAMAGE, EARLIEST, LATEST, LINK
+    from headwater.client.model import DAMAGE, EARLIEST, LATEST, LINK, RETENTION_NOTICE
 
     async with open_client(bootstrap) as client:
         (topic,) = await client.describe_topics([name])
         starts = await client.list_offsets(name, dict.fromkeys(topic.led, EARLIEST))
         ends = await client.list_offsets(name, dict.fromkeys(topic.led, LATEST))
         shown = await client.describe_configs(name)
-        configs = [config for config in shown if config.name not in (DAMAGE, LINK)]
+        configs = [config for config in shown if config.name not in (DAMAGE, LINK, RETENTION_NOTICE)]
         damage = await client.damaged_offsets(name)
     return {
         "name": topic.name,
@@ -167,6 +169,7 @@ async def _description(bootstrap: str, name: str) -> dict[str, Any]:
             for c in configs
         ],
         "link": next((msgspec.json.decode(c.value or "null") for c in shown if c.name == LINK), None),
+        "retention": next((c.value for c in shown if c.name == RETENTION_NOTICE), None),
         "damage": [msgspec.structs.asdict(one) for one in damage],
     }
 

@@ -11,8 +11,11 @@ import msgspec
 EARLIEST, LATEST = -2, -1
 """In place of a timestamp: the start and the end of a log."""
 DAMAGE = "headwater.damage"
-LINK = "headwater.link"
 """The topic config with which a Headwater broker shows records that it cannot read."""
+LINK = "headwater.link"
+"""The one with which it shows the link of a topic."""
+RETENTION_NOTICE = "headwater.retention.notice"
+"""The one with which it says that records were too old when they arrived."""
 
 
 @dataclass(frozen=True, slots=True)

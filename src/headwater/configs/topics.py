@@ -232,7 +232,15 @@ DAMAGE = ConfigKey(
     Kind.STRING,
     "",
     anything,
-    "Records that the broker cannot read, as JSON. It is shown only if there are any, and cannot be set.",
+    "Records that the broker cannot read, as JSON. It is shown if there are any, and cannot be set.",
+)
+
+RETENTION_NOTICE = ConfigKey(
+    "headwater.retention.notice",
+    Kind.STRING,
+    "",
+    anything,
+    "What becomes of records that were too old when they arrived. It is shown if there are any, and cannot be set.",
 )
 
 LINK = ConfigKey(

@@ -18,7 +18,6 @@ from dataclasses import replace
 from typing import Protocol
 
 from headwater.background import Duty, OnDeath, Supervised, Tasks, each
-from headwater.clock import Clock
 from headwater.configs.topics import TABLE_RETENTION, TopicConfig
 from headwater.errors import HeadwaterError, Retriable
 from headwater.lake.backfill import plan_rewrite
@@ -212,7 +211,7 @@ class Compactor:
         if not self._settles(replica):
             self.late.pop(replica.domain, None)
             return
-        now, late = state_clock(replica, self._clock), dict[uuid.UUID, int]()
+        now, late = replica.state.now_ms(self._clock.wall_ms()), dict[uuid.UUID, int]()
         for plan in self.plans(replica):
             lag = lag_ms(replica.state, plan.streams, now)
             facts = {"table": plan.root, "seconds": lag / 1000}
@@ -227,14 +226,15 @@ class Compactor:
     def lag(self) -> float:
         """The greatest lag of the topics that are settled here, in their freshness targets."""
         replicas = [replica for replica in self._domains.values() if self._settles(replica)]
-        return max((lag_of(r.state, self.plans(r), state_clock(r, self._clock)) for r in replicas), default=0.0)
+        wall_ms = self._clock.wall_ms()
+        return max((lag_of(r.state, self.plans(r), r.state.now_ms(wall_ms)) for r in replicas), default=0.0)
 
     def _settles(self, replica: Replica[StreamsState]) -> bool:
         held = replica.state.lease(COMPACTION)
         return held is not None and held.holder == replica.epoch
 
     async def _settle(self, replica: Replica[StreamsState], lease: int) -> bool:
-        now, state = state_clock(replica, self._clock), replica.state
+        now, state = replica.state.now_ms(self._clock.wall_ms()), replica.state
         self.isolated.keep(self._cluster.state.topics)
         everything = self.plans(replica)
         plans = [p for p in everything if p.topic in state.wanted or due(state, p, now, self._limits)]
@@ -435,7 +435,8 @@ class Compactor:
 
     async def _retire(self, replica: Replica[StreamsState], lease: int) -> None:
         """Remove outdated files from tables whose topics limit the age of rows in tables."""
-        now, state = state_clock(replica, self._clock), replica.state
+        state = replica.state
+        now = state.clocks.retention_now_ms(self._clock.wall_ms())
         for topic in list(self._cluster.state.topics.values()):
             table = state.tables.get(topic.id)
             if TABLE_RETENTION not in topic.configs or topic.deleting or table is None or table.dropped:
@@ -493,8 +494,3 @@ class Compactor:
             if state.is_fenced(epoch) or (epoch == replica.epoch and job < oldest):
                 await self._store.delete(info.path)
                 self.deleted_orphans += 1
-
-
-def state_clock(replica: Replica[StreamsState], clock: Clock) -> int:
-    """The time that decides whether a topic is due. Objects carry the time of their writers' clocks."""
-    return max(replica.state.clock_ms, clock.wall_ms())

@@ -90,7 +90,7 @@ def typed_of(state: StreamsState, table: TopicTable | None, config: TopicConfig)
 
 
 def freshness_ms(state: StreamsState, table: TopicTable | None, streams: Sequence[Stream], now_ms: int) -> int:
-    """How far a table and its followers are behind the log."""
+    """How far a table and its followers are behind the log at a ledger time."""
     lags = [follower_lag_ms(table, follower, now_ms) for follower in table.followers] if table else []
     return max([*lags, lag_ms(state, streams, now_ms)])
 
@@ -100,7 +100,7 @@ def follower_lag_ms(table: TopicTable, name: str, now_ms: int) -> int:
     follower = table.followers.get(name)
     missing = table.entries_after(follower.cursor if follower is not None else 0)
     waiting = table.journal if missing is None else missing
-    return max(0, now_ms - waiting[0].ms) if waiting else 0
+    return max(0, now_ms - waiting[0].ledger_ms) if waiting else 0
 
 
 def behind(table: TopicTable, wanted: Iterable[str]) -> list[str]:

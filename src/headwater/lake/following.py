@@ -220,7 +220,8 @@ class Following:
             known = _NOTHING
         while standing.cursor < table.last_sequence and not table.dropped:
             typed = replica.state.typed.get(table.topic)
-            batch = batch_of(table, standing.cursor, typed, changes=self._rewrites_change(table))
+            now = replica.state.clocks.retention_now_ms(self._clock.wall_ms())
+            batch = batch_of(table, standing.cursor, typed, now_ms=now, changes=self._rewrites_change(table))
             standing = await follower.commit(ref, known.location, batch)
             known = await self._enter(replica, lease, follower, table, known, standing)
             self.commits[follower.name] += 1
@@ -239,7 +240,7 @@ class Following:
         """Drop versions past their retention, so that files which only they show can be deleted."""
         known = table.followers.get(follower.name, _NOTHING)
         asked = table.expiry if table.expiry is not None and follower.name in table.expiry.waiting else None
-        now = max(replica.state.clock_ms, self._clock.wall_ms())
+        now = replica.state.clocks.retention_now_ms(self._clock.wall_ms())
         expiry = Expiry(now, asked.keep, asked.before_ms) if asked is not None else Expiry(now)
         standing = await follower.expire(ref_of(table), known.location, expiry)
         self._expired[(follower.name, table.topic)] = self._clock.monotonic()
@@ -293,7 +294,9 @@ class Following:
         return Follower(cursor, oldest, location, standing.recent, standing.pinned)
 
 
-def batch_of(table: TopicTable, after: int, typed: TypedTable | None = None, *, changes: bool = True) -> Batch:
+def batch_of(
+    table: TopicTable, after: int, typed: TypedTable | None = None, *, now_ms: int = 0, changes: bool = True
+) -> Batch:
     """What a follower that has committed the journal up to a sequence commits next."""
     columns, typings = (typed.columns, typed.files) if typed is not None else (NO_COLUMNS, {})
     entries = table.entries_after(after)
@@ -315,7 +318,7 @@ def batch_of(table: TopicTable, after: int, typed: TypedTable | None = None, *, 
     ms = table.journal[-1].ms if table.journal else 0
     new = files if entries else [file.number for file in live]
     bounds = {number: typings[number].bounds for number in new if number in typings and typings[number].bounds}
-    return Batch(after, upto, entries, files, live, entries[-1].ms if entries else ms, columns, changes, bounds)
+    return Batch(after, upto, entries, files, live, entries[-1].ms if entries else ms, now_ms, columns, changes, bounds)
 
 
 def _kind(entry: JournalEntry) -> tuple[str, int]:

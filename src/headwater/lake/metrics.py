@@ -23,7 +23,7 @@ def collect(
     domains: Mapping[Domain, Replica[StreamsState]],
     compactor: Compactor,
     following: Following,
-    now_ms: int,
+    wall_ms: int,
 ) -> list[Metric]:
     """All metrics of a compactor."""
     lag: list[Sample] = []
@@ -34,6 +34,7 @@ def collect(
     undecoded: list[Sample] = []
     failed: list[Sample] = []
     for replica in domains.values():
+        now_ms = replica.state.now_ms(wall_ms)
         for plan in compactor.plans(replica):
             topic = {"topic": cluster.state.topics[plan.topic].name}
             lag.append((topic, lag_ms(replica.state, plan.streams, now_ms) / 1000))

@@ -100,7 +100,7 @@ class TopicPlan:
     def deadline_ms(self, state: StreamsState) -> int:
         """When the freshness target of the oldest pending record ends."""
         first = (next(self.pending(state, stream), None) for stream in self.streams)
-        return min((_created_ms(state, entry) for entry in first if entry is not None), default=0) + self.freshness_ms
+        return min((_arrived_ms(state, entry) for entry in first if entry is not None), default=0) + self.freshness_ms
 
 
 @dataclass(slots=True)
@@ -192,15 +192,15 @@ def pending(state: StreamsState, stream: Stream) -> Iterator[IndexEntry]:
 def oldest_pending_ms(state: StreamsState, stream: Stream) -> int | None:
     """When the oldest entry of a stream that can be settled now was written; None if there is none."""
     entry = next(pending(state, stream), None)
-    return _created_ms(state, entry) if entry is not None else None
+    return _arrived_ms(state, entry) if entry is not None else None
 
 
-def _created_ms(state: StreamsState, entry: IndexEntry) -> int:
-    """When an entry was written: the creation time of its object, or the ledger's time of a marker. 0 for a gap."""
+def _arrived_ms(state: StreamsState, entry: IndexEntry) -> int:
+    """The ledger time at which an entry came into the log. 0 for a gap."""
     if entry.marker:
-        return entry.max_timestamp
+        return entry.max_timestamp - state.clocks.lead_ms
     known = state.objects.get(entry.object)
-    return known.created_ms if known is not None else 0
+    return known.arrived_ms if known is not None else 0
 
 
 def lag_ms(state: StreamsState, streams: Iterable[Stream], now_ms: int) -> int:
@@ -261,7 +261,7 @@ def due(state: StreamsState, plan: TopicPlan, now_ms: int, limits: Limits) -> bo
         if entry is None:
             continue
         waiting += plan.bytes_waiting(stream)
-        if now_ms - _created_ms(state, entry) >= plan.freshness_ms // 3 or waiting >= limits.file_bytes:
+        if now_ms - _arrived_ms(state, entry) >= plan.freshness_ms // 3 or waiting >= limits.file_bytes:
             return True
     return False
 
@@ -355,7 +355,7 @@ def _ordered(state: StreamsState, plan: TopicPlan, room: int) -> _Entries:
         newest = (0, 0, 0)
         for entry in plan.pending(state, stream):
             names = (entry.object.epoch, entry.object.sequence) if entry.in_wal else (0, 0)
-            newest = max(newest, (_created_ms(state, entry), *names))
+            newest = max(newest, (_arrived_ms(state, entry), *names))
             found.append((newest, place, entry))
     found.sort(key=lambda item: (item[0], item[1], item[2].start))
     for at, item in enumerate(found):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 import uuid
 from collections.abc import Awaitable, Callable
@@ -16,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from headwater.background import Duty, OnDeath, Supervised, each
 from headwater.configs.topics import TopicConfig
 from headwater.errors import Conflict, HeadwaterError, NotFound, Retriable
-from headwater.log.retention import new_log_start
+from headwater.log.retention import cut_of
 from headwater.log.wal import format as wal
 from headwater.replica.domains import Domains
 from headwater.replica.levels import follow_level
@@ -36,9 +35,7 @@ from headwater.state.commands.tables import Release
 from headwater.state.commands.transactions import ForgetTransactions
 from headwater.state.results import Done
 from headwater.state.streams.domain import HOUSEKEEPING
-from headwater.state.streams.index import IndexEntry
 from headwater.state.streams.state import StreamsState
-from headwater.state.streams.stream import Stream
 from headwater.types import Domain
 
 log = logging.getLogger("headwater.housekeeping")
@@ -75,6 +72,8 @@ class Housekeeper:
         self.trimmed_streams = 0
         self.released_reservations = 0
         self.forgotten_ids = 0
+        self._spared: dict[Domain, set[str]] = {}
+        """Topics with records that stay only because they arrived a short time ago."""
         self.waiting_streams: dict[Domain, int] = {}
         """Streams whose retention waits until their records are settled."""
 
@@ -163,7 +162,7 @@ class Housekeeper:
 
     async def _release_expired(self, replica: Replica[StreamsState]) -> None:
         """Release expired reservations of bulk appends, so that readers continue. The ledger's time decides."""
-        now = max(replica.state.clock_ms, self._clock.wall_ms())
+        now = replica.state.now_ms(self._clock.wall_ms())
         expired = [Release(found.number) for found in replica.state.reservations.values() if found.expired(now)]
         if expired:
             results = await replica.submit(expired[:BATCH])
@@ -175,15 +174,18 @@ class Housekeeper:
     async def _retain(self, replica: Replica[StreamsState]) -> None:
         state, topics, common = replica.state, self._cluster.state.topics, self._cluster.state.resources.common
         configs: dict[uuid.UUID, TopicConfig] = {}
-        starts, waiting = [], 0
+        starts, waiting, spared = [], 0, set[str]()
+        now = state.clocks.retention_now_ms(self._clock.wall_ms())
         for i, stream in enumerate(list(state.streams.values())):
             topic = topics.get(stream.topic)
             if topic is not None and len(stream.index):
-                written_ms = functools.partial(_written_ms, state, stream)
                 config = configs.get(topic.id)
                 if config is None:
                     config = configs[topic.id] = TopicConfig.of(topic.configs, common)
-                start = new_log_start(stream, config, state.clock_ms, written_ms)
+                cut = cut_of(state, stream, config, now, self._settings.arrival_grace_ms)
+                start = cut.start
+                if cut.spared:
+                    spared.add(topic.name)
                 if state.settles and start > stream.settled:
                     waiting += 1  # otherwise these records would miss the table
                     start = stream.settled
@@ -195,6 +197,13 @@ class Housekeeper:
             await replica.submit([TrimStreams(starts[i : i + BATCH])])
         self.trimmed_streams += len(starts)
         self.waiting_streams[replica.domain] = waiting
+        for name in spared - self._spared.get(replica.domain, set()):
+            log.warning(
+                "records that arrive are older than their topic keeps records: they stay for a while and are then "
+                "removed. To keep them, set retention.ms of the topic to a longer time",
+                extra={"topic": name, "minutes": self._settings.arrival_grace_ms / 60_000},
+            )
+        self._spared[replica.domain] = spared
         if waiting:
             log.warning("retention waits for settling", extra={"domain": replica.domain, "streams": waiting})
 
@@ -262,12 +271,3 @@ class Housekeeper:
         if due or replica.bad_checkpoints:
             await self._checkpoint(replica.domain)
             self._checkpointed[replica.domain] = (size, count)
-
-
-def _written_ms(state: StreamsState, stream: Stream, entry: IndexEntry) -> int:
-    """When the records of an entry were written: the creation time of their object or file."""
-    table = state.tables.get(stream.topic)
-    if entry.file and table is not None:
-        return table.files[entry.file].created_ms
-    known = state.objects.get(entry.object)
-    return known.created_ms if known is not None else 0

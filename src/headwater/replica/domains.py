@@ -10,11 +10,12 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 
 from headwater.background import Background
-from headwater.clock import Chance, Clock, SystemChance, SystemClock
+from headwater.clock import Chance, Clock, SystemChance, host_clock
 from headwater.errors import StoreUnavailable
 from headwater.ledger import open_ledger
 from headwater.ledger.contract import Ledger
 from headwater.objects import ObjectStore, open_store
+from headwater.replica.clocks import clock_words
 from headwater.replica.membership import SESSION_SECONDS, Membership
 from headwater.replica.replica import Replica
 from headwater.replica.room import Room
@@ -78,7 +79,7 @@ class Domains(Mapping[Domain, Replica[StreamsState]]):
     @classmethod
     def open(cls, settings: Settings, background: Background | None = None) -> Domains:
         """Open the ledger and the store that the settings name, for a process that serves no clients."""
-        clock = SystemClock()
+        clock = host_clock()
         background = background or Background(clock)
         ledger = open_ledger(settings.ledger_url, settings.object_store, background)
         store = open_store(settings.objects_url, settings.object_store)
@@ -87,6 +88,10 @@ class Domains(Mapping[Domain, Replica[StreamsState]]):
 
     def __repr__(self) -> str:
         return f"<Domains {[self.cluster, *self._streams.values()]}>"
+
+    def clock_words(self) -> list[str]:
+        """What is wrong with the wall clocks of the cluster's processes."""
+        return clock_words(self.cluster.state, self.clock)
 
     def __getitem__(self, domain: Domain) -> Replica[StreamsState]:
         return self._streams[domain]

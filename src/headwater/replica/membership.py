@@ -16,6 +16,7 @@ from headwater.background import Background, Duty, OnDeath, Supervised
 from headwater.clock import Chance, Clock
 from headwater.errors import EpochLost, HeadwaterError, Retriable
 from headwater.ledger.contract import Ledger
+from headwater.replica.clocks import DateWatch
 from headwater.replica.replica import Replica
 from headwater.state.cluster.domain import NO_NODE, Process
 from headwater.state.cluster.state import ClusterState
@@ -105,6 +106,7 @@ class Membership:
         """The time since which this process looks at beats and beats itself, both without a break. Silence before that
         may be the fault of this process, or of a ledger that took no beats of anybody."""
         self._last_tick = 0.0
+        self._date = DateWatch()
         for replica in self._replicas():
             replica.on_lost = self._lost.set
 
@@ -217,6 +219,7 @@ class Membership:
         self._last_tick = now
         for replica in self._replicas():
             await replica.submit([Tick()])
+        self._date.look(self._cluster.state)
         await self.spread_fences()
 
     async def _watch_peers(self) -> None:

@@ -233,8 +233,9 @@ class Replica(Generic[S]):
         if self._counter % CHECK_EVERY == 0 and epoch:
             commands.append(Check(self.state.position, self.state.digest))
             encoded.append(encode_command(commands[-1]))
-        record = Record(epoch, self._counter, self._clock.wall_ms(), commands)
-        data = encode_record(epoch, record.counter, record.clock_ms, encoded)
+        steady_ms = int(self._clock.monotonic() * 1000)
+        record = Record(epoch, self._counter, self._clock.wall_ms(), steady_ms, commands)
+        data = encode_record(epoch, record.counter, record.clock_ms, steady_ms, encoded)
         self._inflight = (self._counter, batch)
         self._inflight_done.clear()
         pause, unknown = RETRY_SECONDS, False

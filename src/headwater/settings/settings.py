@@ -138,6 +138,9 @@ class Housekeeping(_Section, frozen=True):
     """How long the lease lasts. If its holder dies, another broker takes over after that time at the latest."""
     dead_object_grace_ms: int = 60_000
     """How long a WAL object stays in the store after the last reference to it is gone."""
+    arrival_grace_ms: int = 3_600_000
+    """How long records stay that were older than their topic's `retention.ms` when they arrived, unless that is a
+    shorter time. It gives who copies old records into a topic the time to notice."""
     orphan_interval_ms: int = 600_000
     """Time between two searches for WAL objects that fenced processes stored and never entered into the ledger. A new
     fence starts a search at once."""

@@ -1,6 +1,6 @@
 """The state machine of a domain: what the states of all domains share.
 
-That is: writers and fences, the time of the ledger, leases, the feature level, and the digest.
+That is: writers and fences, times, leases, the feature level, and the digest.
 
 `apply` is pure: it reads nothing but the state and the record. A state consists of parts. Each part has its commands,
 its image inside checkpoints, and hooks. A subclass of `State` lists its parts.
@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 import msgspec
 
 from headwater.errors import Halted
+from headwater.state.clocks import Clocks, ClocksImage
 from headwater.state.commands.base import Check, Fence, SetLevel, TakeLease, Tick
 from headwater.state.records import FORMAT, Command, Record, other_format
 from headwater.state.results import Done, Reason, Refused, Result
@@ -37,9 +38,6 @@ LEVEL = max(LEVELS)
 
 UPGRADE = "run `headwater cluster upgrade`"
 """What an operator does to raise the level."""
-
-MAX_CLOCK_LEAD_MS = 60_000
-"""The largest clock counts only up to this far ahead of the second largest."""
 
 DIGESTS_KEPT = 256
 MAX_LEASES = 10_000
@@ -99,9 +97,8 @@ class BaseImage(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
     """What the checkpoints of all domains share."""
 
     position: int
-    clock_ms: int
+    clocks: ClocksImage
     digest: int
-    writers: list[tuple[int, int, int]]
     fenced: list[tuple[int, int]]
     leases: dict[str, Lease]
     last_lease: int
@@ -181,10 +178,11 @@ class State:
         self.build = LEVELS[LOWEST]
         """The first build that knows the level."""
         self.position = Position(0)
+        self.clocks = Clocks()
         self.clock_ms = 0
+        """The ledger time, see `headwater.state.clocks`."""
         self.digest = 0
         self._digests: list[tuple[int, int]] = [(0, 0)] * DIGESTS_KEPT
-        self._writers: dict[int, tuple[int, int]] = {}
         self._fenced = EpochSet()
         self._leases: dict[str, Lease] = {}
         self._last_lease = 0
@@ -216,22 +214,27 @@ class State:
 
     def writers(self) -> list[int]:
         """Epochs that have written to this domain and are not fenced."""
-        return list(self._writers)
+        return list(self.clocks)
 
     @property
     def shared(self) -> bool:
         """Whether more than one process has ever written to this domain."""
-        return len(self._writers) > 1 or bool(self._fenced)
+        return len(self.clocks) > 1 or bool(self._fenced)
 
     @property
     def writer_count(self) -> int:
         """The number of epochs that have written to this domain and are not fenced."""
-        return len(self._writers)
+        return len(self.clocks)
 
     def counter(self, epoch: int) -> int:
         """The counter of the epoch's newest applied record."""
-        mark = self._writers.get(epoch)
-        return mark[0] if mark else 0
+        writer = self.clocks.get(epoch)
+        return writer.counter if writer is not None else 0
+
+    @property
+    def date_ms(self) -> int:
+        """What the wall clocks of the writers agree on, see `headwater.state.clocks`. It may go back."""
+        return self.clock_ms + self.clocks.lead_ms
 
     def lease(self, name: str) -> Lease | None:
         """A lease whose holder is not fenced. The lease may have expired."""
@@ -240,6 +243,10 @@ class State:
     def leases(self) -> dict[str, Lease]:
         """All leases by name. Some may have expired."""
         return dict(self._leases)
+
+    def now_ms(self, wall_ms: int) -> int:
+        """The ledger time at a moment of a wall clock. Nothing that cannot be undone may rest on it."""
+        return max(self.clock_ms, wall_ms - self.clocks.lead_ms)
 
     # --- applying ----------------------------------------------------------------------------------
 
@@ -256,13 +263,16 @@ class State:
                 if record.counter <= self.counter(epoch):
                     self.position = position
                     return None
-                self._note_writer(epoch, record.counter, record.clock_ms)
+                self.clock_ms = self.clocks.note(epoch, record.counter, record.clock_ms, record.steady_ms)
             results = []
             for command in record.commands:
                 judge = self._judges.get(type(command))
                 if judge is None:
                     raise Halted(f"{type(command).__name__} is not a command of domain {self.domain}")
                 results.append(judge(self, epoch, command))
+                if type(command) is Fence and self.is_fenced(epoch):  # its writer fenced itself: it writes no more
+                    results += [Refused(Reason.FENCED)] * (len(record.commands) - len(results))
+                    break
         self.position = position
         self._digests[position % DIGESTS_KEPT] = (position, self.digest)
         return results
@@ -272,24 +282,9 @@ class State:
         return False
 
     def heard_ms(self, epoch: int) -> int:
-        """The clock of the last record of an epoch, or -1 if there is none."""
-        return self._writers[epoch][1] if epoch in self._writers else -1
-
-    def _note_writer(self, epoch: int, counter: int, clock_ms: int) -> None:
-        """Note the writer, and move the domain's time: to the largest clock, but not far ahead of the second."""
-        self._writers[epoch] = (counter, clock_ms)
-        if clock_ms <= self.clock_ms:
-            return
-        if len(self._writers) == 1:
-            self.clock_ms = clock_ms
-            return
-        largest = second = 0
-        for _, clock in self._writers.values():
-            if clock >= largest:
-                largest, second = clock, largest
-            elif clock > second:
-                second = clock
-        self.clock_ms = max(self.clock_ms, min(largest, second + MAX_CLOCK_LEAD_MS))
+        """The wall clock of the last record of an epoch, or -1 if there is none."""
+        writer = self.clocks.get(epoch)
+        return writer.clock_ms if writer is not None else -1
 
     def roll(self, *facts: object) -> None:
         """Fold facts about a command's effect into the digest. Hot commands update the digest directly."""
@@ -308,7 +303,7 @@ class State:
         if command.epoch < 1:
             return Refused(Reason.INVALID, "epoch 0 cannot be fenced")
         self._fenced.add(command.epoch)
-        self._writers.pop(command.epoch, None)
+        self.clocks.drop(command.epoch)
         for name in [n for n, lease in self._leases.items() if lease.holder == command.epoch]:
             del self._leases[name]
         self.roll("fence", command.epoch)
@@ -360,9 +355,8 @@ class State:
         """The whole state as bytes. Equal states give equal bytes."""
         base = BaseImage(
             position=self.position,
-            clock_ms=self.clock_ms,
+            clocks=self.clocks.image(),
             digest=self.digest,
-            writers=[(epoch, counter, clock) for epoch, (counter, clock) in self._writers.items()],
             fenced=list(self._fenced.ranges()),
             leases=dict(self._leases),
             last_lease=self._last_lease,
@@ -405,10 +399,10 @@ class State:
         self._judges = self._judges_now()
         base = image.base
         self.position = Position(base.position)
-        self.clock_ms = base.clock_ms
+        self.clocks.restore(base.clocks)
+        self.clock_ms = self.clocks.time_ms
         self.digest = base.digest
         self._digests[self.position % DIGESTS_KEPT] = (self.position, self.digest)
-        self._writers = {epoch: (counter, clock) for epoch, counter, clock in base.writers}
         self._fenced = EpochSet(base.fenced)
         self._leases = dict(base.leases)
         self._last_lease = base.last_lease

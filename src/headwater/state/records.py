@@ -1,4 +1,4 @@
-"""Ledger records. A record has its writer's epoch, a counter of the writer, the writer's clock, and commands.
+"""Ledger records. A record has its writer's epoch, a counter of the writer, the writer's clocks, and commands.
 
 A record's bytes are its format number u8, a CRC32C u32 (big endian) of what follows, and the record as MessagePack.
 
@@ -43,7 +43,7 @@ Command: TypeAlias = (
     | ColumnsCommand
 )
 
-FORMAT = 3
+FORMAT = 4
 """The only format that this build reads and writes."""
 _PREFIX = struct.Struct(">BI")
 
@@ -54,6 +54,9 @@ class Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     epoch: int
     counter: int
     clock_ms: int
+    """The wall clock."""
+    steady_ms: int
+    """A clock that nobody sets and that never goes back. Only differences between records of one epoch count."""
     commands: list[Command]
 
 
@@ -101,6 +104,6 @@ def encode_command(command: Command) -> msgspec.Raw:
     return msgspec.Raw(_encoder.encode(command))
 
 
-def encode_record(epoch: int, counter: int, clock_ms: int, commands: list[msgspec.Raw]) -> bytes:
+def encode_record(epoch: int, counter: int, clock_ms: int, steady_ms: int, commands: list[msgspec.Raw]) -> bytes:
     """The bytes of a `Record` whose commands are encoded already."""
-    return _framed(_encoder.encode((epoch, counter, clock_ms, commands)))
+    return _framed(_encoder.encode((epoch, counter, clock_ms, steady_ms, commands)))

@@ -18,7 +18,7 @@ import msgspec
 
 from headwater.app.node import Node
 from headwater.configs.topics import TopicConfig
-from headwater.log.retention import new_log_start
+from headwater.log.retention import cut_of
 from headwater.replica.checkpoint import load_state, replay
 from headwater.settings.settings import Transactions
 from headwater.state.commands.streams import TrimStreams
@@ -186,7 +186,7 @@ class Setting:
             if found is not None:
                 limits = {"retention.ms": "-1", "retention.bytes": str(int(found.size * share))}
                 config = TopicConfig.of(limits, {})
-                await replica.submit([TrimStreams([(stream, new_log_start(found, config, 0))])])
+                await replica.submit([TrimStreams([(stream, cut_of(replica.state, found, config, 0, 0).start)])])
 
         await self._once(work)
 

@@ -135,7 +135,7 @@ def test_holds_are_copied() -> None:
     async def run() -> None:
         store, first, second = MemoryStore(), MemoryLedger(), Sparse()
         await lived(first, store, 2, create=True)
-        await first.append(ONE, encode(Record(99, 1, SystemClock().wall_ms(), [TakeHold()])))
+        await first.append(ONE, encode(Record(99, 1, SystemClock().wall_ms(), 0, [TakeHold()])))
         await copied(first, second, store)
         found = []
         for ledger in (first, second):
@@ -144,7 +144,7 @@ def test_holds_are_copied() -> None:
             await replay(ledger, state)
             found.append(state.held.pack())
         assert found[0] == found[1] and found[0][0][0] == 99
-        await second.append(ONE, encode(Record(100, 1, SystemClock().wall_ms(), [Fence(99)])))
+        await second.append(ONE, encode(Record(100, 1, SystemClock().wall_ms(), 0, [Fence(99)])))
         await replay(second, state)
         assert state.held.pack() == []
 

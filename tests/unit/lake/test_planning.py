@@ -259,7 +259,7 @@ def test_a_marker_is_as_old_as_the_ledger_says() -> None:
         state, stream, plan = written.state, written.stream, plan_of(written.scribe)
         await written.write("a")
         await written.by.delete(1, 2, 0)
-        written.now += 60_000
+        written.now += 20_000
         await written.by.end("a", commit=False)
         assert [(entry.marker, entry.length) for entry in pending(state, stream)] == [(True, MARKER_BYTES)]
         assert lag_ms(state, [stream], written.now + 500) == 500

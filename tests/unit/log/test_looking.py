@@ -40,7 +40,7 @@ def test_the_bound() -> None:
     assert spans(one, 0, True) == [(0, 5)]
     assert spans(one, 5, True) == spans(one, 12, True) == []
     assert spans(one, 0, False) == [(0, 5), (5, 10), (10, 15)]
-    one.close(A, 1, 9, commit=True)
+    one.close(A, 1, 9, 9, commit=True)
     assert spans(one, 7, True) == spans(one, 7, False) == [(5, 10), (10, 15), (15, 16)]
     shown = look(one, 7, True, lambda _: True)
     assert (shown.bound, shown.end, shown.stable, shown.log_start, shown.aborted) == (16, 16, 16, 0, [])
@@ -58,11 +58,11 @@ def test_the_aborted_transactions() -> None:
     """Those that began before the offset count too, those before the offset and behind the entries do not."""
     one = stream()
     write(one, 5, A)  # 0 to 4
-    one.close(A, 1, 9, commit=False)  # 5
+    one.close(A, 1, 9, 9, commit=False)  # 5
     write(one, 4, B)  # 6 to 9
     write(one, 5, C)  # 10 to 14
-    one.close(B, 1, 9, commit=False)  # 15
-    one.close(C, 1, 9, commit=False)  # 16
+    one.close(B, 1, 9, 9, commit=False)  # 15
+    one.close(C, 1, 9, 9, commit=False)  # 16
     write(one, 3, A)  # 17 to 19
 
     def aborted(offset: int, entries: int = 99) -> list[tuple[int, int]]:
@@ -95,5 +95,5 @@ def test_bytes_for_readers_of_committed_records() -> None:
     write(many, 100_000)
     many.running[A] = 1
     assert many.bytes_from(0, committed=True) == 1, "a waiting fetch has to notice it"
-    one.close(A, 1, 9, commit=True)
+    one.close(A, 1, 9, 9, commit=True)
     assert one.bytes_from(0, committed=True) == one.bytes_from(0) == 200 + MARKER_BYTES

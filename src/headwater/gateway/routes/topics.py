@@ -11,6 +11,7 @@ from headwater.gateway.admin import topics as admin
 from headwater.gateway.paging import DEFAULT_ITEMS, Limit, Listing, Next, paged
 from headwater.gateway.parameters import TopicName, ValidateOnly
 from headwater.gateway.services import Call, Services, TheCall
+from headwater.log.retention import spared_words
 from headwater.state.cluster.access import AclResource, Operation
 from headwater.state.cluster.domain import Topic
 from headwater.types import Domain
@@ -73,6 +74,9 @@ class TopicDetails(msgspec.Struct, frozen=True):
     DESCRIBE_CONFIGS."""
     link: TopicLink | None = None
     """The link that copies the topic, or has copied it. Null if there is none."""
+    retention_notice: str = ""
+    """What retention does with records that were older than `retention.ms` when they arrived; empty if there are
+    none."""
 
 
 class NewTopic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -156,7 +160,9 @@ async def describe_topic(call: TheCall, name: TopicName) -> TopicDetails:
     topic = await call.topic(name)
     await call.services.catch_up(Domain(topic.domain))
     lines = [_partition(call.services, topic, partition) for partition in range(topic.ready)]
-    return TopicDetails(topic.name, str(topic.id), topic.created_ms, lines, _configs(call, topic), _link(call, topic))
+    configs, link = _configs(call, topic), _link(call, topic)
+    notice = _retention_notice(call.services, topic)
+    return TopicDetails(topic.name, str(topic.id), topic.created_ms, lines, configs, link, notice)
 
 
 @post("/v1/topics", operation_id="createTopic", tags=["topics"], status_code=201)
@@ -215,6 +221,11 @@ def _link(call: Call, topic: Topic) -> TopicLink | None:
     if linked is None:
         return None
     return TopicLink(linked.link, linked.source, linked.phase.name.lower(), linked.reason)
+
+
+def _retention_notice(own: Services, topic: Topic) -> str:
+    state = own.domains[Domain(topic.domain)].state
+    return spared_words(state, topic, own.state.resources.common, own.clock.wall_ms(), own.settings.housekeeping)
 
 
 def _line(topic: Topic) -> TopicLine:

@@ -77,10 +77,11 @@ class Expiry:
     """Which versions to drop, beyond the follower's own settings."""
 
     now_ms: int = 0
+    """What the retention of versions takes for now."""
     keep: int = 0
     """Keep only this many of the newest versions; 0 for no such limit."""
     before_ms: int = 0
-    """Drop versions that were made before this time."""
+    """Drop versions that were made before this date. It counts as far as `now_ms` only."""
 
     @property
     def asked(self) -> bool:
@@ -118,7 +119,9 @@ class Batch:
     live: Sequence[DataFile]
     """All files of the table at `upto`."""
     ms: int
-    """The time of the newest entry."""
+    """The date of the newest entry."""
+    now_ms: int
+    """What the retention of versions takes for now."""
     columns: Columns = NO_COLUMNS
     """The table's typed columns, with their history. The commit has those of `upto`."""
     changes: bool = True

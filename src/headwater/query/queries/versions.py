@@ -76,7 +76,7 @@ def _kept(table: TopicTable, start: int) -> int | None:
         if file.added in pinned:
             times[file.added] = file.created_ms
         if file.removed in pinned:
-            times[file.removed] = file.removed_ms
+            times[file.removed] = file.ended_ms
     hidden = False
     for version in sorted(pinned, reverse=True):
         ms = times.get(version)

@@ -15,7 +15,7 @@ def _note(state: ClusterDomain, epoch: int, command: NoteSourceEnds) -> Result:
     topic = state.topics.get(command.topic)
     if topic is None or topic.deleting:
         return Refused(Reason.UNKNOWN, "the topic does not exist")
-    result = state.links.note_ends(command, len(topic.streams), state.clock_ms)
+    result = state.links.note_ends(command, len(topic.streams), state.date_ms)
     if isinstance(result, Done):
         state.roll("link ends", topic.name, command.generation, *command.ends)
     return result

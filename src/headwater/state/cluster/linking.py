@@ -12,7 +12,7 @@ from headwater.state.results import Done, Reason, Refused, Result
 
 
 def _put(state: ClusterDomain, epoch: int, command: PutLink) -> Result:
-    return _changed(state, state.links.put(command, state.clock_ms), "link", command.link.name)
+    return _changed(state, state.links.put(command, state.date_ms), "link", command.link.name)
 
 
 def _drop(state: ClusterDomain, epoch: int, command: DropLink) -> Result:
@@ -23,7 +23,7 @@ def _set_topic(state: ClusterDomain, epoch: int, command: SetLinkTopic) -> Resul
     topic = state.topics.get(command.topic)
     if topic is None or topic.deleting:
         return Refused(Reason.UNKNOWN, "the topic does not exist")
-    result = state.links.set_topic(command, state.clock_ms)
+    result = state.links.set_topic(command, state.date_ms)
     return _changed(state, result, "link topic", topic.name, int(command.phase))
 
 

@@ -21,11 +21,11 @@ from headwater.state.results import Done, Result
 
 
 def _register(state: ClusterDomain, epoch: int, command: RegisterSchema) -> Result:
-    return _rolled(state, state.schemas.register(command, state.clock_ms), "schema+", command.subject)
+    return _rolled(state, state.schemas.register(command, state.date_ms), "schema+", command.subject)
 
 
 def _delete(state: ClusterDomain, epoch: int, command: DeleteSchemas) -> Result:
-    result = state.schemas.delete(command, state.clock_ms)
+    result = state.schemas.delete(command, state.date_ms)
     return _rolled(state, result, "schema-", command.subject, int(command.permanent))
 
 

@@ -47,7 +47,7 @@ def _create_topic(state: ClusterDomain, epoch: int, command: CreateTopic) -> Res
         streams=_allocate_streams(state, command.partitions),
         ready=0,
         deleting=False,
-        created_ms=state.clock_ms,
+        created_ms=state.date_ms,
     )
     state.topics[topic.id] = state.names[topic.name] = topic
     state.alike[likeness(topic.name)] = topic.name

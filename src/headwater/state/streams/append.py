@@ -152,6 +152,7 @@ def _refer(state: StreamsDomain, epoch: int, command: AppendWal | AppendUnits, r
             command.sequence,
             zone=command.zone,
             created_ms=command.created_ms,
+            arrived_ms=state.clock_ms,
             size=command.size,
             references=references,
         )
@@ -199,7 +200,7 @@ def _append_chunk(
     state: StreamsDomain, epoch: int, sequence: int, stream: Stream, chunk: Chunk | UnitChunk, shared: bool
 ) -> ChunkResult:
     first = offset = stream.next_offset
-    append_ms = state.clock_ms if stream.append_time and not stream.mirror.on else NO_TIMESTAMP
+    append_ms = state.date_ms if stream.append_time and not stream.mirror.on else NO_TIMESTAMP
     position = run_position = chunk.position
     run_offset, run_timestamp = offset, NO_TIMESTAMP
     verdicts: list[tuple[Verdict, int]] | None = None

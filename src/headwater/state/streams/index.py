@@ -43,7 +43,7 @@ number."""
 MARKER = 16
 """Flag: the end of a transaction in this stream, one offset without an object. Object epoch and sequence have the upper
 and the lower half of the producer id, and the last field the producer's epoch. Every broker makes the same control
-batch of it. Its timestamp is the ledger's time, which no running maximum counts."""
+batch of it. Its timestamp is the date of the end, which no running maximum counts."""
 COMMIT = 32
 """Flag of a marker: the transaction was committed. Without it: aborted."""
 MARKER_BYTES = 78
@@ -203,9 +203,7 @@ class OffsetIndex:
             flags, 0,
         )  # fmt: skip
 
-    def mark(
-        self, offset: int, cumulative_size: int, clock_ms: int, producer: int, epoch: int, *, commit: bool
-    ) -> None:
+    def mark(self, offset: int, cumulative_size: int, date_ms: int, producer: int, epoch: int, *, commit: bool) -> None:
         """Add a marker at the end."""
         flags = MARKER | COMMIT if commit else MARKER
         data, running = self._data, NO_TIMESTAMP
@@ -214,7 +212,7 @@ class OffsetIndex:
             if before > running:
                 running = before
         data += _ENTRY.pack(
-            offset + 1, cumulative_size, clock_ms, running, 1, producer >> 32, producer & 0xFFFFFFFF, 0, MARKER_BYTES,
+            offset + 1, cumulative_size, date_ms, running, 1, producer >> 32, producer & 0xFFFFFFFF, 0, MARKER_BYTES,
             flags, epoch,
         )  # fmt: skip
 

@@ -94,11 +94,11 @@ class Stream:
         """
         return -1 if self.mirror.generation else 0
 
-    def close(self, producer: int, epoch: int, clock_ms: int, *, commit: bool) -> None:
-        """End a producer's transaction in this stream by a marker."""
+    def close(self, producer: int, epoch: int, clock_ms: int, date_ms: int, *, commit: bool) -> None:
+        """End a producer's transaction in this stream by a marker, which has the date."""
         offset, first = self.next_offset, self.running.pop(producer, None)
         self.size += MARKER_BYTES
-        self.index.mark(offset, self.size, clock_ms, producer, epoch, commit=commit)
+        self.index.mark(offset, self.size, date_ms, producer, epoch, commit=commit)
         self.next_offset = offset + 1
         if first is not None and not commit:
             if self.aborted is NO_ABORTED:

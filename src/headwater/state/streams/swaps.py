@@ -52,7 +52,7 @@ def numbered(state: StreamsDomain, files: Sequence[NewFile]) -> list[DataFile]:
             raise Flaw(Reason.INVALID, f"file {file.name!r} cannot have {file.rows} rows in {file.groups} row groups")
         if i > U32_MAX:
             raise Flaw(Reason.INVALID, "no file numbers are left")
-        found.append(msgspec.convert((i, *msgspec.structs.astuple(file), 0, 0, 0, 0, 0), DataFile))
+        found.append(msgspec.convert((i, *msgspec.structs.astuple(file), 0, 0, 0, 0, 0, 0, 0), DataFile))
     return found
 
 
@@ -146,7 +146,7 @@ def enter(
 ) -> Result:
     """Enter a change into the table's journal. Returns its sequence."""
     state.last_file += len(files)
-    entry = table.record(state.clock_ms, files, removed, ends, replaces=replaces)
+    entry = table.record(state.clock_ms, state.date_ms, files, removed, ends, replaces=replaces)
     state.roll("journal", entry.sequence, entry.added, entry.removed, entry.ends)
     return Done(entry.sequence)
 

@@ -39,10 +39,15 @@ class DataFile(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=F
     removed: int
     """The journal sequence that removed the file; 0 while it is part of the table."""
     removed_ms: int
-    """The ledger's time of the removal."""
+    """The ledger time of the removal."""
     references: int
     """The number of index entries that name the file."""
     created_ms: int
+    """The date of the version that added the file."""
+    ended_ms: int
+    """The date of the version that removed the file; 0 while it is part of the table."""
+    arrived_ms: int
+    """The ledger time at which the file came into the table."""
 
     def is_in(self, versions: Sequence[int]) -> bool:
         """Whether one of the versions, which ascend, shows the file."""
@@ -55,6 +60,9 @@ class JournalEntry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
 
     sequence: int
     ms: int
+    """The date of the version. Later versions never have an earlier one."""
+    ledger_ms: int
+    """The ledger time of the change."""
     replaces: bool
     """Whether the rows stay the same: a merge. A rewrite adds and removes files, but its rows have other columns."""
     added: tuple[int, ...]
@@ -149,7 +157,7 @@ class TopicTable:
         self.dropped = False
         """Whether the topic is deleted. Its remaining files are to be deleted."""
         self.dropped_ms = 0
-        """The ledger's time of the deletion."""
+        """The ledger time of the deletion."""
         self.files: dict[int, DataFile] = {}
         self.journal: list[JournalEntry] = []
         self.followers: dict[str, Follower] = {}
@@ -168,7 +176,8 @@ class TopicTable:
 
     def record(
         self,
-        ms: int,
+        ledger_ms: int,
+        date_ms: int,
         added: Iterable[DataFile],
         removed: Iterable[int],
         ends: Iterable[tuple[int, int]],
@@ -177,14 +186,18 @@ class TopicTable:
     ) -> JournalEntry:
         """Enter a change into the journal. The sequences and times of the files are set here."""
         self.last_sequence += 1
+        ms = max(date_ms, self.journal[-1].ms) if self.journal else date_ms
         new = list(added)
         for file in new:
-            file.added, file.created_ms = self.last_sequence, ms
+            file.added, file.created_ms, file.arrived_ms = self.last_sequence, ms, ledger_ms
             self.files[file.number] = file
         gone = tuple(removed)
         for number in gone:
-            self.files[number].removed, self.files[number].removed_ms = self.last_sequence, ms
-        entry = JournalEntry(self.last_sequence, ms, replaces, tuple(f.number for f in new), gone, tuple(ends))
+            file = self.files[number]
+            file.removed, file.removed_ms, file.ended_ms = self.last_sequence, ledger_ms, ms
+        entry = JournalEntry(
+            self.last_sequence, ms, ledger_ms, replaces, tuple(f.number for f in new), gone, tuple(ends)
+        )
         self.journal.append(entry)
         self._forget_old_entries()
         return entry
@@ -232,7 +245,7 @@ class TopicTable:
         return [file for file in gone if not any(f.needs(file) for f in self.followers.values())]
 
     def gone_ms(self, file: DataFile) -> int:
-        """The ledger's time at which a file that is no longer shown was removed, by itself or with the table."""
+        """The ledger time at which a file that is no longer shown was removed, by itself or with the table."""
         return file.removed_ms if file.removed else self.dropped_ms
 
     def removed_between(self, since_ms: int, until_ms: int) -> bool:
@@ -240,9 +253,9 @@ class TopicTable:
         if self.dropped and since_ms <= self.dropped_ms < until_ms:
             return True
         for entry in reversed(self.journal):
-            if entry.ms < since_ms:
+            if entry.ledger_ms < since_ms:
                 return False
-            if entry.removed and entry.ms < until_ms:
+            if entry.removed and entry.ledger_ms < until_ms:
                 return True
         return bool(self.journal) and self.first_version > 0  # what it has forgotten may have removed some
 

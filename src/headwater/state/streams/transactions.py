@@ -252,7 +252,7 @@ def _close(state: StreamsDomain, found: Transaction, *, commit: bool, ended: End
     for name in found.streams:
         stream = state.streams.get(name)
         if stream is not None:
-            stream.close(found.producer, marker_epoch, state.clock_ms, commit=commit)
+            stream.close(found.producer, marker_epoch, state.clock_ms, state.date_ms, commit=commit)
             state.roll("marker", name, stream.next_offset)
             state.moved(name)
     if commit:

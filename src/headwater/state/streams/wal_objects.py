@@ -1,6 +1,6 @@
 """The WAL objects of a domain: how many index entries refer to each, and which can be deleted.
 
-The sequences of one epoch are dense, so the objects of an epoch are in one packed table with 24 bytes per object.
+The sequences of one epoch are dense, so the objects of an epoch are in one packed table with 32 bytes per object.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from headwater.types import WalId
 
-_OBJECT = struct.Struct("<qqII")
+_OBJECT = struct.Struct("<qqqII")
 OBJECT_BYTES = _OBJECT.size
 
 MAX_SEQUENCE_GAP = 1_000_000
@@ -25,10 +25,13 @@ class WalObject:
     id: WalId
     zone: str
     created_ms: int
+    """The date by the clock of its writer. It is part of the object's name."""
+    arrived_ms: int
+    """The ledger time at which its records came into the log."""
     size: int
     references: int
     dead_ms: int
-    """The time at which its last reference was released; 0 while the object is live."""
+    """The ledger time at which its last reference was released; 0 while the object is live."""
 
 
 class _Table:
@@ -73,10 +76,10 @@ class WalObjects:
         at = table.slot(object_id.sequence)
         if not 0 <= at < len(table.data):
             return None
-        created, dead, size, references = _OBJECT.unpack_from(table.data, at)
+        created, arrived, dead, size, references = _OBJECT.unpack_from(table.data, at)
         if not size:
             return None
-        return WalObject(object_id, table.zone, created, size, references, dead)
+        return WalObject(object_id, table.zone, created, arrived, size, references, dead)
 
     def fits(self, epoch: int, sequence: int) -> bool:
         """Whether an object can be added: it is not there yet, and its sequence is not too far from the others."""
@@ -86,7 +89,9 @@ class WalObjects:
         far = abs(sequence - table.base) - len(table.data) // OBJECT_BYTES
         return far <= MAX_SEQUENCE_GAP and self.get(WalId(epoch, sequence)) is None
 
-    def add(self, epoch: int, sequence: int, *, zone: str, created_ms: int, size: int, references: int) -> None:
+    def add(
+        self, epoch: int, sequence: int, *, zone: str, created_ms: int, arrived_ms: int, size: int, references: int
+    ) -> None:
         """Add an object with its first references. The caller has called `fits` before."""
         table = self._tables.get(epoch)
         if table is None:
@@ -95,7 +100,7 @@ class WalObjects:
             table.data[0:0] = bytes((table.base - sequence) * OBJECT_BYTES)
             table.base = sequence
         at = table.slot(sequence)
-        packed = _OBJECT.pack(created_ms, 0, size, references)
+        packed = _OBJECT.pack(created_ms, arrived_ms, 0, size, references)
         if at == len(table.data):
             table.data += packed
             return
@@ -107,12 +112,12 @@ class WalObjects:
         """Release one reference. An object without references is dead."""
         table = self._tables[object_id.epoch]
         at = table.slot(object_id.sequence)
-        created, dead, size, references = _OBJECT.unpack_from(table.data, at)
+        created, arrived, dead, size, references = _OBJECT.unpack_from(table.data, at)
         references -= 1
         if not references:
             dead = max(now_ms, 1)
             self._dead[(object_id.epoch, object_id.sequence)] = dead
-        _OBJECT.pack_into(table.data, at, created, dead, size, references)
+        _OBJECT.pack_into(table.data, at, created, arrived, dead, size, references)
 
     def dead(self) -> Iterator[tuple[WalId, int]]:
         """Dead objects and the time of their last release, oldest first."""
@@ -132,7 +137,7 @@ class WalObjects:
 
     def _trim(self, epoch: int, table: _Table) -> None:
         empty = 0
-        while _OBJECT.unpack_from(table.data, empty * OBJECT_BYTES)[2] == 0:
+        while _OBJECT.unpack_from(table.data, empty * OBJECT_BYTES)[3] == 0:
             empty += 1
             if empty * OBJECT_BYTES == len(table.data):
                 del self._tables[epoch]

@@ -103,7 +103,7 @@ def test_a_key_is_forgotten_after_a_day() -> None:
             assert not (await appending.append(wish, key)).repeated
             assert (await appending.append(wish, key)).repeated
             state = found.core.domains[Domain(topic.domain)].state
-            state.clock_ms += KEPT_MS + 1
+            state.clocks.time_ms += KEPT_MS + 1
             assert not (await appending.append(wish, key)).repeated
             assert ends(found, topic) == [2]
 

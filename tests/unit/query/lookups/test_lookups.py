@@ -415,8 +415,8 @@ class Grown(KeyIndexFollower):
 def _grow(table: TopicTable, files: int) -> None:
     for number in range(max(table.files) + 1, max(table.files) + 1 + files):
         name, first = f"_data/{number}-synthetic", 1_000 + 30 * number
-        file = DataFile(number, name, 9_999, 30, 1, 0, 0, first, first + 29, 0, 10, 0, 0, 0, 0, 0, 1, 0)
-        table.record(1, [file], (), (), replaces=False)
+        file = DataFile(number, name, 9_999, 30, 1, 0, 0, first, first + 29, 0, 10, 0, 0, 0, 0, 0, 1, 0, 0, 0)
+        table.record(1, 1, [file], (), (), replaces=False)
 
 
 def test_ten_thousand_segments_cost_ten_reads(monkeypatch: pytest.MonkeyPatch) -> None:

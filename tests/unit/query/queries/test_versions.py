@@ -16,7 +16,7 @@ NOON = 19_000 * 24 * HOUR + 12 * HOUR
 
 def _table(times: dict[int, int]) -> TopicTable:
     table = TopicTable(uuid.UUID(int=1), "tables/t")
-    table.journal = [JournalEntry(sequence, ms, False, (), (), ()) for sequence, ms in times.items()]
+    table.journal = [JournalEntry(sequence, ms, ms, False, (), (), ()) for sequence, ms in times.items()]
     table.last_sequence = max(times, default=0)
     return table
 
@@ -33,8 +33,10 @@ def test_as_of() -> None:
     assert wanted_of(None, AsOf(at_ms=5)).version == 0
 
 
-def _file(number: int, added: int, created_ms: int, removed: int = 0, removed_ms: int = 0) -> DataFile:
-    return DataFile(number, f"{number}", 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, added, removed, removed_ms, 0, created_ms)
+def _file(number: int, added: int, created_ms: int, removed: int = 0, ended_ms: int = 0) -> DataFile:
+    return DataFile(
+        number, f"{number}", 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, added, removed, 0, 0, created_ms, ended_ms, 0
+    )  # fmt: skip
 
 
 def test_hours_that_the_journal_has_forgotten() -> None:

@@ -169,7 +169,7 @@ def test_users_and_rules_survive_the_ledger_and_a_checkpoint() -> None:
         DropUser("nobody", 1),
     ]
     state = ClusterState()
-    record = decode(encode(Record(7, 1, 1000, commands)))
+    record = decode(encode(Record(7, 1, 1000, 1000, commands)))
     results = state.apply(Position(1), record)
     assert results is not None
     assert [isinstance(result, Done) for result in results] == [True, True, True, True, False, False]
@@ -185,7 +185,7 @@ def test_users_and_rules_survive_the_ledger_and_a_checkpoint() -> None:
 @promise("S2", "M1")
 def test_digests_do_not_depend_on_who_made_a_rule() -> None:
     """A process that wrote a record and one that read it have the same digest."""
-    record = Record(7, 1, 1000, [PutAcls((GOOD,)), DropAcls((GOOD,)), PutUser("a", 1, 4096, b"s", b"k", b"k")])
+    record = Record(7, 1, 1000, 1000, [PutAcls((GOOD,)), DropAcls((GOOD,)), PutUser("a", 1, 4096, b"s", b"k", b"k")])
     written, read = ClusterState(), ClusterState()
     assert written.apply(Position(1), record) == read.apply(Position(1), decode(encode(record)))
     assert written.digest == read.digest != 0

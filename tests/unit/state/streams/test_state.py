@@ -7,6 +7,7 @@ from headwater.errors import Halted
 from headwater.replica.topics import stream_config
 from headwater.state.commands.base import Check, Fence, TakeLease, Tick
 from headwater.state.commands.cluster import CreateTopic
+from headwater.state.commands.holds import TakeHold
 from headwater.state.commands.streams import (
     Chunk,
     ConfigureStreams,
@@ -17,7 +18,7 @@ from headwater.state.commands.streams import (
     StreamConfig,
     TrimStreams,
 )
-from headwater.state.machine import DIGESTS_KEPT, MAX_CLOCK_LEAD_MS
+from headwater.state.machine import DIGESTS_KEPT
 from headwater.state.records import Command, Record
 from headwater.state.results import Appended, ChunkResult, Done, Reason, Refused, Verdict
 from headwater.state.streams.domain import HOUSEKEEPING
@@ -225,7 +226,7 @@ def test_malformed_commands_change_nothing(scribe: Scribe, name: str) -> None:
 
     def without_position() -> list[object]:
         image = msgspec.msgpack.decode(state.image())
-        image[3][0] = image[3][3] = None  # the position and the writers' counters move with every record
+        image[3][0] = image[3][1] = None  # the position and the writers' counters move with every record
         return list(image)
 
     before = without_position()
@@ -351,6 +352,15 @@ def test_repeated_records_are_dropped(scribe: Scribe) -> None:
     assert scribe.try_write(2, Tick(), counter=1) is not None, "counters are each writer's own"
 
 
+@promise("M2")
+def test_nothing_behind_the_fence_of_oneself(scribe: Scribe) -> None:
+    """A process that leaves may have other commands in the same record. Nobody would undo what they did."""
+    results = scribe.write(3, Tick(), Fence(3), TakeHold(), TakeLease("x", 1000))
+    assert results == [Done(), Done(), Refused(Reason.FENCED), Refused(Reason.FENCED)]
+    assert state_of(scribe).held.get(3) is None
+    assert state_of(scribe).lease("x") is None
+
+
 @promise("L3", "M2")
 def test_fenced_writers(scribe: Scribe) -> None:
     """From the fence on nothing of that epoch counts, also if it was never seen here before."""
@@ -383,34 +393,11 @@ def test_leases(scribe: Scribe) -> None:
 @promise("M1")
 def test_records_come_in_order() -> None:
     state = StreamsState(ONE)
-    record = Record(1, 1, START_MS, [Tick()])
+    record = Record(1, 1, START_MS, 0, [Tick()])
     state.apply(Position(5), record)
     for position in (5, 4, 0):
         with pytest.raises(Halted):
             state.apply(Position(position), record)
-
-
-# --- time --------------------------------------------------------------------------------------------
-
-
-@promise("M1")
-def test_time_is_the_largest_clock(scribe: Scribe) -> None:
-    """It never goes back, and one clock alone cannot run ahead of all others by more than a minute."""
-    state = state_of(scribe)
-    scribe.do(1, Tick(), START_MS + 500_000)
-    assert state.clock_ms == START_MS + 500_000, "who is alone is believed"
-    scribe.do(2, Tick(), START_MS)
-    assert state.clock_ms == START_MS + 500_000
-    scribe.do(2, Tick(), START_MS + 500_100)
-    assert state.clock_ms == START_MS + 500_100
-    scribe.do(2, Tick(), START_MS + 9_000_000)
-    assert state.clock_ms == START_MS + 500_000 + MAX_CLOCK_LEAD_MS
-    scribe.do(3, Tick(), START_MS + 8_999_000)
-    assert state.clock_ms == START_MS + 9_000_000, "two that agree are believed"
-    scribe.write(1, Fence(2), Fence(3), clock_ms=START_MS)
-    assert state.clock_ms == START_MS + 9_000_000
-    scribe.do(1, Tick(), START_MS + 9_000_001)
-    assert state.clock_ms == START_MS + 9_000_001
 
 
 # --- halting -----------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ PROMISES = ("L3",)
 @dataclass
 class Known:
     created_ms: int
+    arrived_ms: int
     size: int
     references: int
     dead_ms: int = 0
@@ -42,8 +43,10 @@ class ObjectsModel(RuleBasedStateMachine):
         assert self.objects.fits(epoch, sequence) == (object_id not in self.model)
         if object_id in self.model:
             return
-        self.objects.add(epoch, sequence, zone=f"z{epoch}", created_ms=created, size=size, references=references)
-        self.model[object_id] = Known(created, size, references)
+        self.objects.add(
+            epoch, sequence, zone=f"z{epoch}", created_ms=created, arrived_ms=self.now, size=size, references=references
+        )
+        self.model[object_id] = Known(created, self.now, size, references)
 
     @precondition(lambda self: any(not o.dead_ms for o in self.model.values()))
     @rule(data=st.data(), later=st.integers(0, 3))
@@ -74,7 +77,8 @@ class ObjectsModel(RuleBasedStateMachine):
     @invariant()
     def same_objects(self) -> None:
         wanted = {
-            i: WalObject(i, f"z{i.epoch}", o.created_ms, o.size, o.references, o.dead_ms) for i, o in self.model.items()
+            i: WalObject(i, f"z{i.epoch}", o.created_ms, o.arrived_ms, o.size, o.references, o.dead_ms)
+            for i, o in self.model.items()
         }
         assert {o.id: o for o in self.objects} == wanted
         assert len(self.objects) == len(wanted)
@@ -103,7 +107,7 @@ def test_an_absurd_sequence_does_not_fit() -> None:
     """A hole of more than a million sequences would cost memory for nothing; no writer of ours leaves one."""
     objects = WalObjects()
     assert objects.fits(1, 10**9)
-    objects.add(1, 10**9, zone="z", created_ms=1, size=1, references=1)
+    objects.add(1, 10**9, zone="z", created_ms=1, arrived_ms=1, size=1, references=1)
     assert objects.fits(1, 10**9 + 1)
     assert objects.fits(1, 10**9 + MAX_SEQUENCE_GAP)
     for far in (10**9 + MAX_SEQUENCE_GAP + 10, 10**9 - MAX_SEQUENCE_GAP - 10, 0):

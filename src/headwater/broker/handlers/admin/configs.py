@@ -25,12 +25,15 @@ from headwater.configs.brokers import DEFAULT, Row
 from headwater.configs.described import OF_CLIENT_METRICS, OF_GROUP, rows_of, topic_rows
 from headwater.configs.keys import ConfigKey, Kind
 from headwater.errors import BadInput, HeadwaterError, NotFound
+from headwater.log.retention import spared_words
 from headwater.replica.internal_topics import is_empty, topic_by_name, topic_names
 from headwater.replica.topic_rights import needs_of
 from headwater.replica.topics import check_name
 from headwater.state.cluster import access
 from headwater.state.cluster.access import Operation
+from headwater.state.cluster.domain import Topic
 from headwater.state.cluster.resources import ALL_BROKERS, ConfigResource
+from headwater.types import Domain
 
 SOURCE_LOGGER = 6
 LISTED_BEFORE_1 = (ConfigResource.CLIENT_METRICS,)
@@ -119,7 +122,7 @@ def _describe(broker: Broker, request: Request, kind: int, name: str) -> list[Va
         if topic is None:
             raise NotFound(f"This server does not host the topic {name!r}.")
         rows = [*describe_topic_configs(broker, topic.configs), *_damage(broker, request, name)]
-        rows += _link(broker, topic.id)
+        rows += _link(broker, topic.id) + _retention(broker, topic)
         return [{**row, "read_only": True} for row in rows] if is_empty(topic) else rows
     if kind == ConfigResource.BROKER:
         return _broker(broker, name)
@@ -178,6 +181,15 @@ def _link(broker: Broker, topic: uuid.UUID) -> list[Values]:
         return []
     told = _Linked(linked.link, linked.source, linked.phase.name.lower(), linked.reason, linked.generation)
     return [_row(topic_configs.LINK, msgspec.json.encode(told).decode(), DEFAULT, True, ())]
+
+
+def _retention(broker: Broker, topic: Topic) -> list[Values]:
+    """What retention does with records that were too old when they arrived, as a config that only the broker sets."""
+    if is_empty(topic):
+        return []
+    state, common = broker.domains[Domain(topic.domain)].state, broker.cluster.state.resources.common
+    words = spared_words(state, topic, common, broker.clock.wall_ms(), broker.settings.housekeeping)
+    return [_row(topic_configs.RETENTION_NOTICE, words, DEFAULT, True, ())] if words else []
 
 
 def _broker(broker: Broker, name: str) -> list[Values]:

@@ -386,7 +386,7 @@ class DeltaFollower:
         A version can be removed only if the next one has a checkpoint. If necessary, one is written for that.
         """
         listing = found.listing
-        since = max(self._keeping.since(expiry.now_ms), expiry.before_ms)
+        since = max(self._keeping.since(expiry.now_ms), min(expiry.before_ms, expiry.now_ms))
         first = listing.newest + 1 - min(expiry.keep or self._keeping.versions, self._keeping.versions)
         aged = await self._first_since(table, listing, since) if since > 0 else 0
         wanted = max(first if expiry.asked else 0, aged)

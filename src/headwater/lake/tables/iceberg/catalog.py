@@ -105,7 +105,7 @@ class CatalogFollower:
             table, self._folder(table), sequence, sequence, columns.evolved(metadata, batch), batch
         )
         await self._objects.put(files)
-        return _standing(await self._write(found, self._updates(metadata, snapshot, batch.upto, wanted)))
+        return _standing(await self._write(found, self._updates(metadata, snapshot, batch, wanted)))
 
     async def shown(self, table: TableRef, location: str) -> frozenset[str]:
         found = await self._ask(self._load, table)
@@ -223,7 +223,7 @@ class CatalogFollower:
         self,
         metadata: TableMetadataV2,
         snapshot: Snapshot,
-        sequence: int,
+        batch: Batch,
         wanted: tuple[Schema, dict[str, str]] | None,
     ) -> tuple[TableUpdate, ...]:
         """The updates of a commit. A new schema comes before the snapshot that has it."""
@@ -236,10 +236,10 @@ class CatalogFollower:
         updates: tuple[TableUpdate, ...] = (
             AddSnapshotUpdate(snapshot=snapshot),
             SetSnapshotRefUpdate.model_validate(main),
-            SetPropertiesUpdate(updates={**noted, JOURNAL_SEQUENCE: str(sequence)}),
+            SetPropertiesUpdate(updates={**noted, JOURNAL_SEQUENCE: str(batch.upto)}),
         )
-        after = model.with_snapshot(metadata, "", snapshot, sequence)
-        return (*growth, *updates, *self._tidying(retention.after_commit(after, self._keeping)))
+        after = model.with_snapshot(metadata, "", snapshot, batch.upto)
+        return (*growth, *updates, *self._tidying(retention.after_commit(after, self._keeping, batch.now_ms)))
 
     def _tidying(self, tidying: retention.Tidying) -> Iterator[TableUpdate]:
         """Updates of a tidying: tags first, then the snapshots that they no longer keep."""

@@ -42,24 +42,23 @@ def hour_tag(ms: int) -> str:
     return f"hour-{_EPOCH + ms // HOUR_MS * _HOUR:%Y-%m-%dT%H}"
 
 
-def after_commit(metadata: TableMetadataV2, keeping: Keeping) -> Tidying:
-    """The changes to make in the commit that adds the newest snapshot."""
-    now, tagged = metadata.last_updated_ms, _new_tag(metadata, keeping)
-    untagged = _old_tags(metadata, keeping, now)
+def after_commit(metadata: TableMetadataV2, keeping: Keeping, now_ms: int) -> Tidying:
+    """The changes to make in the commit that adds the newest snapshot. `now_ms` is what retention takes for now."""
+    tagged = _new_tag(metadata, keeping)
+    untagged = _old_tags(metadata, keeping, now_ms)
     rest = _pinned(metadata, tagged, untagged)
     slack = min(SLACK, keeping.versions) if not untagged else 0  # a snapshot that lost its tag is by far the oldest
     expired: frozenset[int] = frozenset()
-    if overdue(metadata, rest, keeping.versions + slack, keeping.since(now)):
-        expired = overdue(metadata, rest, keeping.versions, keeping.since(now))
+    if overdue(metadata, rest, keeping.versions + slack, keeping.since(now_ms)):
+        expired = overdue(metadata, rest, keeping.versions, keeping.since(now_ms))
     return Tidying(tagged, untagged, expired)
 
 
 def on_expiry(metadata: TableMetadataV2, keeping: Keeping, expiry: Expiry) -> Tidying:
     """The changes to make when nothing is committed. Tags stay, even if the expiry asks for fewer versions."""
-    now = max(expiry.now_ms, metadata.last_updated_ms)
-    untagged = _old_tags(metadata, keeping, now)
+    untagged = _old_tags(metadata, keeping, expiry.now_ms)
     keep = min(keeping.versions, expiry.keep or keeping.versions)
-    since = max(keeping.since(now), expiry.before_ms)
+    since = max(keeping.since(expiry.now_ms), min(expiry.before_ms, expiry.now_ms))
     return Tidying({}, untagged, overdue(metadata, _pinned(metadata, {}, untagged), keep, since))
 
 

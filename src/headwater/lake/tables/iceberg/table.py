@@ -70,7 +70,7 @@ class IcebergFollower:
         snapshot, files = await self._objects.new_snapshot(table, _folder(table), version, batch.upto, metadata, batch)
         previous = self._objects.url(location) if location else ""
         after = model.with_snapshot(metadata, previous, snapshot, batch.upto)
-        after = retention.tidied(after, retention.after_commit(after, self._keeping), self._keeping)
+        after = retention.tidied(after, retention.after_commit(after, self._keeping, batch.now_ms), self._keeping)
         after = columns.without_old_schemas(after)
         return await self._publish(table, version, after, files)
 

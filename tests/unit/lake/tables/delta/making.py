@@ -36,6 +36,8 @@ def segment(number: int, rows: int = 10, **facts: int) -> DataFile:
         "removed_ms": 0,
         "references": 0,
         "created_ms": 0,
+        "ended_ms": 0,
+        "arrived_ms": 0,
     } | facts
     return DataFile(number=number, name=f"data/{number:08d}.parquet", rows=rows, **base)
 
@@ -54,7 +56,8 @@ class Journal:
         """One entry, a second after the last."""
         sequence = self.table.last_sequence + 1
         gone = [file.number for file in removed]
-        self.entries.append(self.table.record(self.start_ms + sequence * 1000, added, gone, [], replaces=replaces))
+        ms = self.start_ms + sequence * 1000
+        self.entries.append(self.table.record(ms, ms, added, gone, [], replaces=replaces))
         self.shown[sequence] = frozenset(file.name for file in self.table.live())
 
     def settle(self, count: int = 1) -> list[DataFile]:
@@ -84,7 +87,8 @@ class Journal:
         files = self.table.files
         named = {number: files[number] for entry in entries for number in (*entry.added, *entry.removed)}
         live = [f for f in files.values() if f.added <= upto and (not f.removed or f.removed > upto)]
-        return Batch(after, upto, entries, named, live, self.start_ms + upto * 1000)
+        now_ms = self.start_ms + upto * 1000
+        return Batch(after, upto, entries, named, live, now_ms, now_ms)
 
 
 # --- a reader ----------------------------------------------------------------------------------------

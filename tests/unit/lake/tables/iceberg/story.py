@@ -103,7 +103,9 @@ class Story:
         entries = [e for e in self.table.journal if after < e.sequence <= upto]
         named = {n for e in entries for n in (*e.added, *e.removed)}
         live = [f for f in self.table.files.values() if f.added <= upto and (not f.removed or f.removed > upto)]
-        return Batch(after, upto, [] if exact else entries, {n: self.table.files[n] for n in named}, live, self.ms)
+        return Batch(
+            after, upto, [] if exact else entries, {n: self.table.files[n] for n in named}, live, self.ms, self.ms
+        )
 
     def names(self, upto: int | None = None) -> set[str]:
         """The files that the table shows at a sequence."""
@@ -157,13 +159,15 @@ class Story:
             removed_ms=0,
             references=1,
             created_ms=0,
+            ended_ms=0,
+            arrived_ms=0,
         )
 
     def _enter(
         self, new: list[DataFile], removed: Sequence[int], ends: Sequence[tuple[int, int]], *, replaces: bool
     ) -> list[int]:
         self.ms += 1_000
-        entry = self.table.record(self.ms, new, removed, ends, replaces=replaces)
+        entry = self.table.record(self.ms, self.ms, new, removed, ends, replaces=replaces)
         return list(entry.added)
 
 

@@ -124,8 +124,8 @@ def test_expiry_leaves_tags_until_their_time() -> None:
         assert set(later.refs) == {"main", "hour-zero"}
         assert [s.snapshot_id for s in later.snapshots] == [mine.snapshot_id, metadata.current_snapshot_id]
         off = Keeping(50, 0, 0)
-        assert set(on_expiry(tagged, off, Expiry()).untagged) == tags
-        assert not after_commit(later, off)
+        assert set(on_expiry(tagged, off, Expiry(story.ms)).untagged) == tags
+        assert not after_commit(later, off, story.ms)
 
     asyncio.run(run())
 

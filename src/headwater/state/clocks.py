@@ -1,0 +1,165 @@
+"""The times of a domain. All of them follow from its records.
+
+A record has two clocks of its writer: the wall clock, and the steady clock, which only counts and which nobody can set.
+
+- The **ledger time** runs with the steady clocks. Leases, graces, expiries and the ages of holds and transactions count
+  in it. A wall clock does not move it, and it stands still while no process runs.
+- The **date** is what the wall clocks agree on. Records get it as their time of append, versions of tables as their
+  time. It may go back.
+- The **retention date** decides what is too old. It is never after the date. If the date is ahead of it, the retention
+  date follows only after `PATIENCE_MS`, and then no faster than `CATCH_UP` days a day. So a clock has to be wrong for
+  long before it deletes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+MAX_LEAD_MS = 30_000
+"""How far the ledger time of a writer counts ahead of that of the others. Each of them writes every 20 seconds."""
+MAX_ABSENCE_MS = 25_000
+"""How much time a writer's first record may add: so long nobody may have written."""
+DOUBT_MS = 60_000
+"""Wall clocks that differ by more do not agree, and a retention date that is farther behind waits."""
+PATIENCE_MS = 600_000
+"""For so long the date has to be ahead before the retention date catches up with it."""
+CATCH_UP = 24
+"""How many times as fast as the ledger time the retention date is while it catches up."""
+JITTER_MS = 100
+"""The date does not follow smaller differences, so that it does not go back by them."""
+
+
+class Writer(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """What the newest record of an epoch said."""
+
+    counter: int
+    clock_ms: int
+    """The wall clock."""
+    steady_ms: int
+    """The steady clock. It has no meaning of its own: only differences count."""
+    time_ms: int
+    """The ledger time as this writer has counted it."""
+    lead_ms: int
+    """How far the wall clock was ahead of the ledger time."""
+
+
+class ClocksImage(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The times of a domain inside a checkpoint."""
+
+    time_ms: int
+    lead_ms: int
+    retention_ms: int
+    behind_since_ms: int
+    writers: list[tuple[int, Writer]]
+
+
+class Clocks:
+    """The times of a domain, and the writers that they come from."""
+
+    __slots__ = ("_behind_since_ms", "_writers", "lead_ms", "retention_ms", "time_ms")
+
+    def __init__(self) -> None:
+        self.time_ms = 0
+        """The ledger time. The first record sets it to its wall clock."""
+        self.lead_ms = 0
+        """How far the date is ahead of the ledger time."""
+        self.retention_ms = 0
+        """The retention date."""
+        self._behind_since_ms = 0
+        """The ledger time since which the retention date is more than `DOUBT_MS` behind the date; 0 if it is not."""
+        self._writers: dict[int, Writer] = {}
+
+    def __len__(self) -> int:
+        return len(self._writers)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._writers)
+
+    def __repr__(self) -> str:
+        return f"<Clocks at {self.time_ms}, date {self.date_ms}, {len(self)} writers>"
+
+    @property
+    def date_ms(self) -> int:
+        """What the wall clocks agree on."""
+        return self.time_ms + self.lead_ms
+
+    @property
+    def catches_up_at_ms(self) -> int:
+        """The ledger time from which on the retention date catches up; 0 if it is not behind."""
+        return self._behind_since_ms + PATIENCE_MS if self._behind_since_ms else 0
+
+    def retention_now_ms(self, wall_ms: int) -> int:
+        """What retention takes for now, by a process whose wall clock says this: the lesser of both."""
+        return min(self.retention_ms, wall_ms)
+
+    def get(self, epoch: int) -> Writer | None:
+        """What the newest record of an epoch said; `None` if it has written nothing or is fenced."""
+        return self._writers.get(epoch)
+
+    def drop(self, epoch: int) -> None:
+        """Forget a fenced writer. Its clocks count no more from the next record on."""
+        self._writers.pop(epoch, None)
+
+    def difference_ms(self, epoch: int) -> int:
+        """How far the wall clock of a writer is ahead of the date."""
+        return self._writers[epoch].lead_ms - self.lead_ms
+
+    def note(self, epoch: int, counter: int, clock_ms: int, steady_ms: int) -> int:
+        """Note a writer's record and move all times. Returns the ledger time."""
+        before, writers = self.time_ms, self._writers
+        known = writers.get(epoch)
+        if not before:
+            before = self.time_ms = self.retention_ms = time_ms = clock_ms
+        elif known is None:
+            absence = clock_ms - self.date_ms
+            time_ms = before + absence if 0 < absence <= MAX_ABSENCE_MS else before
+        else:
+            steady_ms = max(steady_ms, known.steady_ms)
+            time_ms = max(before, known.time_ms + steady_ms - known.steady_ms)
+        if time_ms > before:
+            others = max((w.time_ms for e, w in writers.items() if e != epoch), default=time_ms)
+            self.time_ms = max(before, min(time_ms, others + MAX_LEAD_MS))
+        lead = clock_ms - self.time_ms
+        writers[epoch] = Writer(counter, clock_ms, steady_ms, time_ms, lead)
+        if len(writers) > 1:
+            lead = agreed_lead([w.lead_ms for w in writers.values()], self.lead_ms)
+        if abs(lead - self.lead_ms) > JITTER_MS:
+            self.lead_ms = lead
+        self._follow(self.time_ms - before)
+        return self.time_ms
+
+    def _follow(self, passed_ms: int) -> None:
+        """Move the retention date, after a time that has passed, towards the date."""
+        date = self.time_ms + self.lead_ms
+        behind = date - self.retention_ms - passed_ms
+        if behind <= DOUBT_MS:
+            self._behind_since_ms = 0
+        elif not self._behind_since_ms:
+            self._behind_since_ms = self.time_ms
+        haste = CATCH_UP - 1
+        if self._behind_since_ms and self.time_ms - self._behind_since_ms < PATIENCE_MS:
+            haste = 0
+        self.retention_ms = min(date, self.retention_ms + passed_ms + min(max(behind, 0), haste * passed_ms))
+
+    def image(self) -> ClocksImage:
+        """All times, for a checkpoint."""
+        writers = list(self._writers.items())
+        return ClocksImage(self.time_ms, self.lead_ms, self.retention_ms, self._behind_since_ms, writers)
+
+    def restore(self, image: ClocksImage) -> None:
+        """The inverse of `image`."""
+        self.time_ms, self.lead_ms, self.retention_ms = image.time_ms, image.lead_ms, image.retention_ms
+        self._behind_since_ms = image.behind_since_ms
+        self._writers = dict(image.writers)
+
+
+def agreed_lead(leads: list[int], present: int) -> int:
+    """The lead in the middle; of two in the middle, the one that is nearer to the present one."""
+    leads.sort()
+    upper = leads[len(leads) // 2]
+    if len(leads) % 2:
+        return upper
+    lower = leads[len(leads) // 2 - 1]
+    return min(lower, upper, key=lambda lead: abs(lead - present))
