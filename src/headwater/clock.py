@@ -75,6 +75,10 @@ class WaryClock:
     def monotonic(self) -> float:
         return self._source.monotonic()
 
+    def host_ms(self) -> int:
+        """What the host's wall clock says, believed or not."""
+        return self._source.wall_ms()
+
     def wall_ms(self) -> int:
         passed = self._passed_ms()
         offset = self._source.wall_ms() - passed
@@ -92,6 +96,11 @@ class WaryClock:
                 log.warning("the wall clock of this host has jumped for good", extra={"jump_ms": self.jump_ms})
                 self._offset, self._doubted = offset, None
         return passed + self._offset
+
+
+def earliest_ms(clock: Clock) -> int:
+    """The lesser of what a clock and its host's wall clock say, for what deletes by age."""
+    return min(clock.wall_ms(), clock.host_ms()) if isinstance(clock, WaryClock) else clock.wall_ms()
 
 
 def host_clock() -> WaryClock:

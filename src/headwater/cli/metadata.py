@@ -95,8 +95,8 @@ def clock(data: DataOption = None, config: ConfigOption = None, output: OutputOp
 _BOUNDS = b"""
 Ledger time runs with the processes: leases, graces and expiries count in it, and no wall clock moves it.
 The date is that of the clock in the middle. A process believes a jump of its own clock after ten minutes.
-Retention goes by the retention date. If that is more than a minute behind the date, it waits for ten minutes and then
-catches up by a day an hour. It never goes ahead of the date.
+Retention goes by the retention date, which is never after the date. If the two differ by more than a minute, it runs on
+beside the date for half an hour, and then follows it: back at once, ahead by a day an hour.
 The way back from a wrong clock: set the clock of its host right. The date follows within ten minutes, or at once if the
 processes of that host are started again. Records that got a wrong time of append keep it.
 """

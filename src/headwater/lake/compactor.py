@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from headwater.background import Duty, OnDeath, Supervised, Tasks, each
+from headwater.clock import earliest_ms
 from headwater.configs.topics import TABLE_RETENTION, TopicConfig
 from headwater.errors import HeadwaterError, Retriable
 from headwater.lake.backfill import plan_rewrite
@@ -436,7 +437,7 @@ class Compactor:
     async def _retire(self, replica: Replica[StreamsState], lease: int) -> None:
         """Remove outdated files from tables whose topics limit the age of rows in tables."""
         state = replica.state
-        now = state.clocks.retention_now_ms(self._clock.wall_ms())
+        now = state.clocks.retention_now_ms(earliest_ms(self._clock))
         for topic in list(self._cluster.state.topics.values()):
             table = state.tables.get(topic.id)
             if TABLE_RETENTION not in topic.configs or topic.deleting or table is None or table.dropped:

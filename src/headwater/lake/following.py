@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import msgspec
 
 from headwater.background import Duty, OnDeath, Supervised
+from headwater.clock import earliest_ms
 from headwater.configs.topics import BACKFILL_CHANGE, KEY_INDEX, TABLE_ENABLE, value_of
 from headwater.errors import ForeignCommit, HeadwaterError, NotReady, Retriable
 from headwater.lake.tables import make_followers
@@ -220,7 +221,7 @@ class Following:
             known = _NOTHING
         while standing.cursor < table.last_sequence and not table.dropped:
             typed = replica.state.typed.get(table.topic)
-            now = replica.state.clocks.retention_now_ms(self._clock.wall_ms())
+            now = replica.state.clocks.retention_now_ms(earliest_ms(self._clock))
             batch = batch_of(table, standing.cursor, typed, now_ms=now, changes=self._rewrites_change(table))
             standing = await follower.commit(ref, known.location, batch)
             known = await self._enter(replica, lease, follower, table, known, standing)
@@ -240,7 +241,7 @@ class Following:
         """Drop versions past their retention, so that files which only they show can be deleted."""
         known = table.followers.get(follower.name, _NOTHING)
         asked = table.expiry if table.expiry is not None and follower.name in table.expiry.waiting else None
-        now = replica.state.clocks.retention_now_ms(self._clock.wall_ms())
+        now = replica.state.clocks.retention_now_ms(earliest_ms(self._clock))
         expiry = Expiry(now, asked.keep, asked.before_ms) if asked is not None else Expiry(now)
         standing = await follower.expire(ref_of(table), known.location, expiry)
         self._expired[(follower.name, table.topic)] = self._clock.monotonic()

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 
 from headwater.background import Duty, OnDeath, Supervised, each
+from headwater.clock import earliest_ms
 from headwater.configs.topics import TopicConfig
 from headwater.errors import Conflict, HeadwaterError, NotFound, Retriable
 from headwater.log.retention import cut_of
@@ -175,7 +176,7 @@ class Housekeeper:
         state, topics, common = replica.state, self._cluster.state.topics, self._cluster.state.resources.common
         configs: dict[uuid.UUID, TopicConfig] = {}
         starts, waiting, spared = [], 0, set[str]()
-        now = state.clocks.retention_now_ms(self._clock.wall_ms())
+        now = state.clocks.retention_now_ms(earliest_ms(self._clock))
         for i, stream in enumerate(list(state.streams.values())):
             topic = topics.get(stream.topic)
             if topic is not None and len(stream.index):

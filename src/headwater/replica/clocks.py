@@ -25,8 +25,8 @@ class TimesLine(msgspec.Struct, frozen=True, kw_only=True):
     """What the wall clocks agree on."""
     retention_ms: int
     """The date that retention goes by, never after `date_ms`."""
-    catches_up_in_ms: int | None
-    """When the retention date begins to catch up with the date; 0 if it does already, null if it is not behind."""
+    believed_in_ms: int | None
+    """When retention begins to follow the date that it doubts; 0 if it does already, null if it doubts none."""
 
 
 class ClockLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ def times_lines(states: Sequence[State]) -> list[TimesLine]:
             ledger_ms=state.clock_ms,
             date_ms=state.date_ms,
             retention_ms=state.clocks.retention_ms,
-            catches_up_in_ms=max(0, at - state.clock_ms) if (at := state.clocks.catches_up_at_ms) else None,
+            believed_in_ms=max(0, at - state.clock_ms) if (at := state.clocks.believed_at_ms) else None,
         )
         for state in states
     ]

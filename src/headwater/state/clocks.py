@@ -6,9 +6,9 @@ A record has two clocks of its writer: the wall clock, and the steady clock, whi
   in it. A wall clock does not move it, and it stands still while no process runs.
 - The **date** is what the wall clocks agree on. Records get it as their time of append, versions of tables as their
   time. It may go back.
-- The **retention date** decides what is too old. It is never after the date. If the date is ahead of it, the retention
-  date follows only after `PATIENCE_MS`, and then no faster than `CATCH_UP` days a day. So a clock has to be wrong for
-  long before it deletes anything.
+- The **retention date** decides what is too old. It is never after the date. It runs with the ledger time. If the date
+  moves, it follows after `PATIENCE_MS`, and ahead no faster than `CATCH_UP` days a day. So clocks have to be wrong for
+  long before they delete anything.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ MAX_LEAD_MS = 30_000
 MAX_ABSENCE_MS = 25_000
 """How much time a writer's first record may add: so long nobody may have written."""
 DOUBT_MS = 60_000
-"""Wall clocks that differ by more do not agree, and a retention date that is farther behind waits."""
-PATIENCE_MS = 600_000
-"""For so long the date has to be ahead before the retention date catches up with it."""
+"""A date that differs by more from that of retention is doubted."""
+PATIENCE_MS = 1_800_000
+"""For so long the date has to differ before retention follows it. A process believes a jump of its own clock sooner
+(`BELIEVED_AFTER_MS`), and it may have started with a wrong one."""
 CATCH_UP = 24
-"""How many times as fast as the ledger time the retention date is while it catches up."""
+"""How many times as fast as the ledger time retention is while it catches up with the date."""
 JITTER_MS = 100
 """The date does not follow smaller differences, so that it does not go back by them."""
 
@@ -50,25 +51,25 @@ class ClocksImage(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
     time_ms: int
     lead_ms: int
-    retention_ms: int
-    behind_since_ms: int
+    kept_ms: int
+    doubted_since_ms: int
     writers: list[tuple[int, Writer]]
 
 
 class Clocks:
     """The times of a domain, and the writers that they come from."""
 
-    __slots__ = ("_behind_since_ms", "_writers", "lead_ms", "retention_ms", "time_ms")
+    __slots__ = ("_doubted_since_ms", "_kept_ms", "_writers", "lead_ms", "time_ms")
 
     def __init__(self) -> None:
         self.time_ms = 0
         """The ledger time. The first record sets it to its wall clock."""
         self.lead_ms = 0
         """How far the date is ahead of the ledger time."""
-        self.retention_ms = 0
-        """The retention date."""
-        self._behind_since_ms = 0
-        """The ledger time since which the retention date is more than `DOUBT_MS` behind the date; 0 if it is not."""
+        self._kept_ms = 0
+        """The date that retention believes, which does not jump."""
+        self._doubted_since_ms = 0
+        """The ledger time since which the date is doubted; 0 if it is not."""
         self._writers: dict[int, Writer] = {}
 
     def __len__(self) -> int:
@@ -86,9 +87,14 @@ class Clocks:
         return self.time_ms + self.lead_ms
 
     @property
-    def catches_up_at_ms(self) -> int:
-        """The ledger time from which on the retention date catches up; 0 if it is not behind."""
-        return self._behind_since_ms + PATIENCE_MS if self._behind_since_ms else 0
+    def retention_ms(self) -> int:
+        """The retention date."""
+        return min(self._kept_ms, self.date_ms)
+
+    @property
+    def believed_at_ms(self) -> int:
+        """The ledger time from which on retention follows the date that it doubts; 0 if it doubts none."""
+        return self._doubted_since_ms + PATIENCE_MS if self._doubted_since_ms else 0
 
     def retention_now_ms(self, wall_ms: int) -> int:
         """What retention takes for now, by a process whose wall clock says this: the lesser of both."""
@@ -111,7 +117,7 @@ class Clocks:
         before, writers = self.time_ms, self._writers
         known = writers.get(epoch)
         if not before:
-            before = self.time_ms = self.retention_ms = time_ms = clock_ms
+            before = self.time_ms = self._kept_ms = time_ms = clock_ms
         elif known is None:
             absence = clock_ms - self.date_ms
             time_ms = before + absence if 0 < absence <= MAX_ABSENCE_MS else before
@@ -131,27 +137,27 @@ class Clocks:
         return self.time_ms
 
     def _follow(self, passed_ms: int) -> None:
-        """Move the retention date, after a time that has passed, towards the date."""
-        date = self.time_ms + self.lead_ms
-        behind = date - self.retention_ms - passed_ms
-        if behind <= DOUBT_MS:
-            self._behind_since_ms = 0
-        elif not self._behind_since_ms:
-            self._behind_since_ms = self.time_ms
-        haste = CATCH_UP - 1
-        if self._behind_since_ms and self.time_ms - self._behind_since_ms < PATIENCE_MS:
-            haste = 0
-        self.retention_ms = min(date, self.retention_ms + passed_ms + min(max(behind, 0), haste * passed_ms))
+        """Move the date that retention believes, after a time that has passed."""
+        date, kept = self.time_ms + self.lead_ms, self._kept_ms + passed_ms
+        ahead = date - kept
+        if abs(ahead) <= DOUBT_MS:
+            self._doubted_since_ms = 0
+        elif not self._doubted_since_ms:
+            self._doubted_since_ms = self.time_ms
+        doubted = self._doubted_since_ms and self.time_ms - self._doubted_since_ms < PATIENCE_MS
+        if not doubted:
+            kept += min(ahead, (CATCH_UP - 1) * passed_ms)
+        self._kept_ms = kept
 
     def image(self) -> ClocksImage:
         """All times, for a checkpoint."""
         writers = list(self._writers.items())
-        return ClocksImage(self.time_ms, self.lead_ms, self.retention_ms, self._behind_since_ms, writers)
+        return ClocksImage(self.time_ms, self.lead_ms, self._kept_ms, self._doubted_since_ms, writers)
 
     def restore(self, image: ClocksImage) -> None:
         """The inverse of `image`."""
-        self.time_ms, self.lead_ms, self.retention_ms = image.time_ms, image.lead_ms, image.retention_ms
-        self._behind_since_ms = image.behind_since_ms
+        self.time_ms, self.lead_ms = image.time_ms, image.lead_ms
+        self._kept_ms, self._doubted_since_ms = image.kept_ms, image.doubted_since_ms
         self._writers = dict(image.writers)
 
 

@@ -75,10 +75,10 @@ def test_the_log_names_whose_clocks_moved_the_date(caplog: pytest.LogCaptureFixt
 def test_the_times_of_a_domain() -> None:
     state, scribe = cluster_of(3)
     [line] = times_lines([state])
-    assert (line.ledger_ms, line.date_ms, line.retention_ms, line.catches_up_in_ms) == (START_MS,) * 3 + (None,)
+    assert (line.ledger_ms, line.date_ms, line.retention_ms, line.believed_in_ms) == (START_MS,) * 3 + (None,)
     scribe.write(1, Tick(), clock_ms=START_MS + DAY, steady_ms=START_MS)
     [line] = times_lines([state])
-    assert (line.date_ms, line.retention_ms, line.catches_up_in_ms) == (START_MS + DAY, START_MS, 600_000)
+    assert (line.date_ms, line.retention_ms, line.believed_in_ms) == (START_MS + DAY, START_MS, 1_800_000)
 
 
 def test_spans() -> None:
