@@ -11,6 +11,7 @@ from harness.virtual import EPOCH_MS, VirtualClock, run
 from headwater.app.node import Node
 from headwater.lake.tables.follower import HOUR_MS
 from headwater.lake.tables.iceberg.retention import hour_tag
+from headwater.state.clocks import Clocks
 from headwater.state.cluster.domain import Topic
 from headwater.state.streams.tables import TopicTable
 from tests.support.batches import Rec, batch
@@ -28,7 +29,8 @@ HASTE = 60
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All wall clocks go fast, so that hours pass without an hour's beats."""
+    """All wall clocks go fast, so that hours pass without an hour's beats. Retention believes them."""
+    monkeypatch.setattr(Clocks, "retention_now_ms", lambda self, wall_ms: wall_ms)
     monkeypatch.setattr(VirtualClock, "wall_ms", lambda self: EPOCH_MS + int(self.monotonic() * 1000 * HASTE))
 
 

@@ -14,6 +14,7 @@ from multiprocessing import Pool
 from rich.progress import Progress
 
 from tests.simulation.backends import BACKENDS
+from tests.simulation.clocks.scene import CLOCKS
 from tests.simulation.holds.scene import HOLDS
 from tests.simulation.links.scene import LINKS
 from tests.simulation.moving import MOVING
@@ -33,6 +34,7 @@ SCENES = {
     "holds": HOLDS,
     "links": LINKS,
     "typed": TYPED,
+    "clocks": CLOCKS,
 }
 
 

@@ -193,7 +193,7 @@ class Producer(Client):
             sequence, batch_values, _ = item
             if isinstance(outcome, BaseException):
                 continue
-            answer = _produced(outcome)
+            answer = produced(outcome)
             code = answer.error_code
             if code is ErrorCode.none:
                 self.history.ack(self.partition, answer.base_offset, batch_values)
@@ -207,7 +207,7 @@ class Producer(Client):
             await self.rest()
 
 
-def _produced(values: Any) -> Any:
+def produced(values: Any) -> Any:
     """The one partition of a Produce answer. Answers are made from templates, so they are read as bytes."""
     frame = b"".join(encode_response(PRODUCE, PRODUCE_VERSION, 0, values))
     _, response = decode_response(PRODUCE, PRODUCE_VERSION, memoryview(frame)[4:])

@@ -6,7 +6,7 @@ import asyncio
 import random
 import uuid
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from headwater.app.node import Node
 from headwater.broker import handlers as _registered  # noqa: F401 - fills the registry
 from headwater.broker.registry import APIS
 from headwater.broker.request import Request
+from headwater.clock import WaryClock
 from headwater.errors import DutyFailed, HeadwaterError
 from headwater.log.write.writer import Writer
 from headwater.settings.settings import Brownout, Groups, Housekeeping, Profile, Settings, Wal
@@ -31,19 +32,26 @@ from tests.simulation.stores import SimStore, World
 EPOCH_MS = 1_700_000_000_000
 
 
+RIGHT: Mapping[int, int] = {}
+"""Clocks of no node are wrong by far."""
+
+
 class Disconnected(Exception):
     """The connection broke; what was under way on it may or may not have been done."""
 
 
 class SimClock:
-    """A node's clocks: virtual, and off by a little."""
+    """The clocks of a node's host: virtual, and off by a little. The wall clock may be wrong by far."""
 
-    def __init__(self, world: World, skew_ms: int) -> None:
+    def __init__(self, world: World, skew_ms: int, wrong_ms: Mapping[int, int] = RIGHT, node: int = 0) -> None:
         self._world = world
         self._skew_ms = skew_ms
+        self._wrong_ms = wrong_ms
+        self._node = node
 
     def wall_ms(self) -> int:
-        return EPOCH_MS + int(self._world.loop.now * 1000) + self._skew_ms
+        wrong = self._wrong_ms.get(self._node, 0) if self._wrong_ms else 0
+        return EPOCH_MS + int(self._world.loop.now * 1000) + self._skew_ms + wrong
 
     def monotonic(self) -> float:
         return self._world.loop.now
@@ -113,7 +121,9 @@ class SimBroker:
             msgspec.structs.replace(cluster.settings, node=self._node_id),
             cluster.world.open_ledger(chance),
             SimStore(cluster.world),
-            SimClock(cluster.world, rng.randint(-cluster.skew_ms, cluster.skew_ms)),
+            WaryClock(
+                SimClock(cluster.world, rng.randint(-cluster.skew_ms, cluster.skew_ms), cluster.wrong_ms, self._node_id)
+            ),
             chance,
             listeners=(Listener("PLAINTEXT", f"host{self._node_id}", 9092),),
             make_streams=cluster.make_streams,
@@ -252,6 +262,8 @@ class SimCluster:
         self.reply_lost = 0.0
         self.skew_ms = 50
         """How far the clocks of brokers are off at most."""
+        self.wrong_ms: dict[int, int] = {}
+        """How far the wall clocks of some nodes are off beyond that."""
         self.log: list[str] = []
         self.failures: list[str] = []
         """Duties that failed, of any broker."""

@@ -72,21 +72,12 @@ def clock(data: DataOption = None, config: ConfigOption = None, output: OutputOp
         put_json({"times": facts.times, "clocks": facts.clocks})
         return
     put_table(
-        ("DOMAIN", "LEDGER TIME", "DATE", "RETENTION DATE", "BEHIND THE DATE"),
-        [
-            (
-                t.domain,
-                _moment(t.ledger_ms),
-                _moment(t.date_ms),
-                _moment(t.retention_ms),
-                span(t.date_ms - t.retention_ms),
-            )
-            for t in facts.times
-        ],
+        ("DOMAIN", "LEDGER TIME", "AGREED DATE", "DATE", "RETENTION DATE"),
+        [(t.domain, *map(_moment, (t.ledger_ms, t.agreed_ms, t.date_ms, t.retention_ms))) for t in facts.times],
     )
     put(b"\n")
     put_table(
-        ("CLOCK OF", "EPOCH", "BESIDE THE DATE"),
+        ("CLOCK OF", "EPOCH", "BESIDE THE AGREED DATE"),
         [(c.process, c.epoch, f"{'+' if c.ahead_ms >= 0 else '-'}{span(c.ahead_ms)}") for c in facts.clocks],
     )
     put(_BOUNDS)
@@ -94,11 +85,11 @@ def clock(data: DataOption = None, config: ConfigOption = None, output: OutputOp
 
 _BOUNDS = b"""
 Ledger time runs with the processes: leases, graces and expiries count in it, and no wall clock moves it.
-The date is that of the clock in the middle. A process believes a jump of its own clock after ten minutes.
-Retention goes by the retention date, which is never after the date. If the two differ by more than a minute, it runs on
-beside the date for half an hour, and then follows it: back at once, ahead by a day an hour.
-The way back from a wrong clock: set the clock of its host right. The date follows within ten minutes, or at once if the
-processes of that host are started again. Records that got a wrong time of append keep it.
+The agreed date is that of the clock in the middle. A process believes a jump of its own clock after ten minutes.
+If the agreed date jumps, the others run on for half an hour. Then they follow: back at once, ahead by a day an hour.
+Until then records get the later date as their time of append, and retention goes by the earlier one.
+The way back from a wrong clock: set the clock of its host right. Nothing else has to be done. Records that got a wrong
+time of append keep it.
 """
 
 

@@ -22,11 +22,13 @@ class TimesLine(msgspec.Struct, frozen=True, kw_only=True):
     ledger_ms: int
     """The ledger time. It runs with the processes, and no wall clock moves it."""
     date_ms: int
+    """What records and versions get as their time."""
+    agreed_ms: int
     """What the wall clocks agree on."""
     retention_ms: int
-    """The date that retention goes by, never after `date_ms`."""
+    """The date that retention goes by."""
     believed_in_ms: int | None
-    """When retention begins to follow the date that it doubts; 0 if it does already, null if it doubts none."""
+    """When the other dates begin to follow `agreed_ms`; 0 if they do already, null if it is not doubted."""
 
 
 class ClockLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +37,7 @@ class ClockLine(msgspec.Struct, frozen=True, kw_only=True):
     process: str
     epoch: int
     ahead_ms: int
-    """How far it is ahead of the date."""
+    """How far it is ahead of what the clocks agree on."""
 
 
 def times_lines(states: Sequence[State]) -> list[TimesLine]:
@@ -45,6 +47,7 @@ def times_lines(states: Sequence[State]) -> list[TimesLine]:
             domain=state.domain,
             ledger_ms=state.clock_ms,
             date_ms=state.date_ms,
+            agreed_ms=state.clocks.agreed_ms,
             retention_ms=state.clocks.retention_ms,
             believed_in_ms=max(0, at - state.clock_ms) if (at := state.clocks.believed_at_ms) else None,
         )

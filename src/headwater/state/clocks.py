@@ -4,11 +4,12 @@ A record has two clocks of its writer: the wall clock, and the steady clock, whi
 
 - The **ledger time** runs with the steady clocks. Leases, graces, expiries and the ages of holds and transactions count
   in it. A wall clock does not move it, and it stands still while no process runs.
-- The **date** is what the wall clocks agree on. Records get it as their time of append, versions of tables as their
-  time. It may go back.
-- The **retention date** decides what is too old. It is never after the date. It runs with the ledger time. If the date
-  moves, it follows after `PATIENCE_MS`, and ahead no faster than `CATCH_UP` days a day. So clocks have to be wrong for
-  long before they delete anything.
+- The **agreed date** is what the wall clock in the middle shows. It may jump both ways.
+- The **steady date** runs with the ledger time. If the agreed date jumps, it follows after `PATIENCE_MS`, and ahead no
+  faster than `CATCH_UP` days a day.
+- The **date** is the later of the two: the time of append of records, the time of versions of tables.
+- The **retention date** is the earlier of the two. It decides what is too old, so clocks have to be wrong for long
+  before they delete anything.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ MAX_LEAD_MS = 30_000
 MAX_ABSENCE_MS = 25_000
 """How much time a writer's first record may add: so long nobody may have written."""
 DOUBT_MS = 60_000
-"""A date that differs by more from that of retention is doubted."""
+"""An agreed date that differs by more from the steady one is doubted."""
 PATIENCE_MS = 1_800_000
-"""For so long the date has to differ before retention follows it. A process believes a jump of its own clock sooner
-(`BELIEVED_AFTER_MS`), and it may have started with a wrong one."""
+"""For so long the agreed date has to differ before the steady one follows. It is longer than a process doubts its own
+clock (`BELIEVED_AFTER_MS`), because that process may have started with a wrong one."""
 CATCH_UP = 24
-"""How many times as fast as the ledger time retention is while it catches up with the date."""
+"""How many times as fast as the ledger time the steady date is while it catches up."""
 JITTER_MS = 100
 """The date does not follow smaller differences, so that it does not go back by them."""
 
@@ -65,11 +66,11 @@ class Clocks:
         self.time_ms = 0
         """The ledger time. The first record sets it to its wall clock."""
         self.lead_ms = 0
-        """How far the date is ahead of the ledger time."""
+        """How far the agreed date is ahead of the ledger time."""
         self._kept_ms = 0
-        """The date that retention believes, which does not jump."""
+        """The steady date."""
         self._doubted_since_ms = 0
-        """The ledger time since which the date is doubted; 0 if it is not."""
+        """The ledger time since which the agreed date is doubted; 0 if it is not."""
         self._writers: dict[int, Writer] = {}
 
     def __len__(self) -> int:
@@ -82,18 +83,23 @@ class Clocks:
         return f"<Clocks at {self.time_ms}, date {self.date_ms}, {len(self)} writers>"
 
     @property
-    def date_ms(self) -> int:
-        """What the wall clocks agree on."""
+    def agreed_ms(self) -> int:
+        """The agreed date."""
         return self.time_ms + self.lead_ms
+
+    @property
+    def date_ms(self) -> int:
+        """The date."""
+        return max(self._kept_ms, self.time_ms + self.lead_ms)
 
     @property
     def retention_ms(self) -> int:
         """The retention date."""
-        return min(self._kept_ms, self.date_ms)
+        return min(self._kept_ms, self.time_ms + self.lead_ms)
 
     @property
     def believed_at_ms(self) -> int:
-        """The ledger time from which on retention follows the date that it doubts; 0 if it doubts none."""
+        """The ledger time from which on the steady date follows the agreed one; 0 if that is not doubted."""
         return self._doubted_since_ms + PATIENCE_MS if self._doubted_since_ms else 0
 
     def retention_now_ms(self, wall_ms: int) -> int:
@@ -109,7 +115,7 @@ class Clocks:
         self._writers.pop(epoch, None)
 
     def difference_ms(self, epoch: int) -> int:
-        """How far the wall clock of a writer is ahead of the date."""
+        """How far the wall clock of a writer is ahead of the agreed date."""
         return self._writers[epoch].lead_ms - self.lead_ms
 
     def note(self, epoch: int, counter: int, clock_ms: int, steady_ms: int) -> int:
@@ -119,7 +125,7 @@ class Clocks:
         if not before:
             before = self.time_ms = self._kept_ms = time_ms = clock_ms
         elif known is None:
-            absence = clock_ms - self.date_ms
+            absence = clock_ms - self.agreed_ms
             time_ms = before + absence if 0 < absence <= MAX_ABSENCE_MS else before
         else:
             steady_ms = max(steady_ms, known.steady_ms)
@@ -137,7 +143,7 @@ class Clocks:
         return self.time_ms
 
     def _follow(self, passed_ms: int) -> None:
-        """Move the date that retention believes, after a time that has passed."""
+        """Move the steady date, after a time that has passed."""
         date, kept = self.time_ms + self.lead_ms, self._kept_ms + passed_ms
         ahead = date - kept
         if abs(ahead) <= DOUBT_MS:

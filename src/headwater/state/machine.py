@@ -233,8 +233,8 @@ class State:
 
     @property
     def date_ms(self) -> int:
-        """What the wall clocks of the writers agree on, see `headwater.state.clocks`. It may go back."""
-        return self.clock_ms + self.clocks.lead_ms
+        """What records and versions get as their time, see `headwater.state.clocks`."""
+        return self.clocks.date_ms
 
     def lease(self, name: str) -> Lease | None:
         """A lease whose holder is not fenced. The lease may have expired."""

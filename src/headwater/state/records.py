@@ -43,7 +43,7 @@ Command: TypeAlias = (
     | ColumnsCommand
 )
 
-FORMAT = 4
+FORMAT = 3
 """The only format that this build reads and writes."""
 _PREFIX = struct.Struct(">BI")
 
