@@ -270,7 +270,7 @@ def test_appends_behind_an_open_reservation_come_later(tmp_path: Path) -> None:
     """They are acknowledged at once, and seen when it is closed; deletions and retention do not pass it."""
 
     async def story(world: LakeWorld, node: Node) -> None:
-        made = await topic(node, retention_ms="1", message_timestamp_before_max_ms=str(1 << 60))
+        made = await topic(node, retention_ms="0", message_timestamp_before_max_ms=str(1 << 60))
         [stream] = made.streams
         await sent(node, stream, batch([Rec(b"one", timestamp=5)]))
         loader = await Loader(world).start()

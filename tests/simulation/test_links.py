@@ -13,7 +13,7 @@ PROMISES = ("N1", "M1")
 
 pytestmark = pytest.mark.long
 SEEDS = 1_000 if WHOLE else 3
-LOOK_FROM = {"generations go back": 65}
+LOOK_FROM = {"generations go back": 34}
 """The seed with which the search for a defect begins, where the first seed does not find it."""
 LOOKED_AT = 200
 
