@@ -1,9 +1,9 @@
 """The times of a domain. All of them follow from its records.
 
-A record has two clocks of its writer: the wall clock, and the steady clock, which only counts and which nobody can set.
+A record has two clocks of its writer: the wall clock, and the steady clock, which only counts and which cannot be set.
 
 - The **ledger time** runs with the steady clocks. Leases, graces, expiries and the ages of holds and transactions count
-  in it. A wall clock does not move it, and it stands still while no process runs.
+  in it. A wall clock does not move it, and it stops while no process runs.
 - The **agreed date** is what the wall clock in the middle shows. It may jump both ways.
 - The **steady date** runs with the ledger time. If the agreed date jumps, it follows after `PATIENCE_MS`, and ahead no
   faster than `CATCH_UP` days a day.
