@@ -65,7 +65,7 @@ test-cluster: tools ## tests of clients, groups, security, log and faults on etc
 sim: $(FULL) ## the simulation; SEEDS=10000, ARGS="--scene moving" for shards of groups that move, "--scene transactions", "--scene units"
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
 
-soak: $(FULL) ## runs that take three hours: 200 kills, backups, transactions, a death at every write, 1,000 topics, 500 settles, 50 groups, attacks, SQL, clusters
+soak: $(FULL) ## runs that take three hours: 200 kills, backups, transactions, a death at every write, 1,000 topics, 500 settles, 50 groups, attacks, hostile neighbours, SQL, clusters
 	$(BIN)/python -m tests.soak.settles
 	$(BIN)/python -m tests.soak.topics
 	$(BIN)/python -m tests.soak.kills
@@ -77,6 +77,7 @@ soak: $(FULL) ## runs that take three hours: 200 kills, backups, transactions, a
 	HEADWATER_TEST_SOAK=1 $(BIN)/pytest tests/differential/test_stories.py tests/lake/test_spark_masters.py tests/faults/test_idempotency_keys.py tests/faults/test_backpressure.py tests/faults/test_cluster.py tests/faults/test_kill_all.py tests/faults/test_kill_broker.py tests/lake/test_crash_matrix.py tests/lake/test_transactions.py tests/simulation/test_simulation.py tests/simulation/test_clocks.py tests/simulation/test_moving.py tests/simulation/test_transactions.py tests/simulation/test_units.py tests/simulation/test_holds.py tests/fuzz/test_frames.py tests/fuzz/test_payloads.py tests/unit/lake/tables/delta/test_histories.py tests/unit/broker/handlers/data/test_produce_request.py tests/unit/lake/tables/iceberg/test_histories.py tests/unit/state/streams/test_transactions_histories.py tests/unit/coordination/consumer/test_machine.py tests/unit/coordination/classic/test_life.py tests/unit/log/segment/test_decode.py tests/unit/log/segment/test_fuzz.py tests/lake/test_transaction_histories.py tests/unit/query/lookups/test_lookups.py tests/lake/test_lookups.py tests/processes/test_state_memory.py tests/engines/test_spark_engine.py tests/gateway/test_query_histories.py tests/unit/query/gate/test_fidelity.py tests/simulation/test_links.py tests/simulation/test_typed.py tests/lake/test_letter_kills.py
 	$(BIN)/python -m tests.soak.attacks
 	$(BIN)/python -m tests.soak.bombs
+	$(BIN)/python -m tests.soak.neighbours
 	$(BIN)/python -m tests.soak.crowd
 	$(BIN)/python -m tests.soak.http
 	$(BIN)/python -m tests.soak.sql

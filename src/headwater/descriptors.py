@@ -9,7 +9,9 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import select
 from collections.abc import Callable
+from typing import Protocol
 
 SPENT = (errno.EMFILE, errno.ENFILE)
 """The errors of a process, and of a machine, that has no descriptor left."""
@@ -172,3 +174,16 @@ def opened() -> int:
         except OSError:
             continue
     return -1
+
+
+class Numbered(Protocol):
+    """What has a descriptor: a file, a pipe, a socket."""
+
+    def fileno(self) -> int: ...
+
+
+def readable(one: Numbered, seconds: float) -> bool:
+    """Whether something can be read within a time, or its end. `select.select` refuses descriptors above 1,023."""
+    poll = select.poll()
+    poll.register(one.fileno(), select.POLLIN)
+    return bool(poll.poll(seconds * 1_000))

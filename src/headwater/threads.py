@@ -2,6 +2,9 @@
 
 It needs one queue entry on the way to the thread and one wake-up of the event loop on the way back. This matters at
 thousands of synced writes per second.
+
+Threads that work for many callers take their jobs in turns (`Turns`), so that the jobs of one caller do not hold up
+those of another.
 """
 
 from __future__ import annotations
@@ -9,20 +12,71 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar
 
 _T = TypeVar("_T")
 _Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[..., Any], tuple[Any, ...]]
+CALLER: ContextVar[str] = ContextVar("caller", default="")
+"""For whom the present task works. Those that work for nobody in particular share one name."""
+
+
+class Jobs(Protocol):
+    """What threads have to do. None ends one of them."""
+
+    def put(self, job: _Job | None, /) -> None: ...
+
+    def get(self) -> _Job | None: ...
+
+    def qsize(self) -> int: ...
+
+
+class Turns:
+    """Jobs by caller: each caller who has some gets one done, then the next caller."""
+
+    def __init__(self) -> None:
+        self._there: queue.SimpleQueue[None] = queue.SimpleQueue()
+        """An entry for each job."""
+        self._lock = threading.Lock()
+        self._jobs: OrderedDict[str, deque[_Job | None]] = OrderedDict()
+        """The caller whose turn it is comes first."""
+
+    def __repr__(self) -> str:
+        return f"<Turns of {len(self._jobs)} callers, {self.qsize()} jobs>"
+
+    def put(self, job: _Job | None, /) -> None:
+        """Add a job of the present caller."""
+        with self._lock:
+            self._jobs.setdefault(CALLER.get(), deque()).append(job)
+        self._there.put(None)
+
+    def get(self) -> _Job | None:
+        """Wait for a job, and take the first one of the next caller."""
+        self._there.get()
+        with self._lock:
+            caller, own = next(iter(self._jobs.items()))
+            job = own.popleft()
+            if own:
+                self._jobs.move_to_end(caller)
+            else:
+                del self._jobs[caller]
+        return job
+
+    def qsize(self) -> int:
+        """How many jobs wait."""
+        return self._there.qsize()
 
 
 class Threads:
     """Runs blocking calls. The threads start with the first call."""
 
-    def __init__(self, count: int, name: str) -> None:
+    def __init__(self, count: int, name: str, jobs: Jobs | None = None) -> None:
+        """By default jobs are done in the order in which they came."""
         self._count = count
         self._name = name
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._jobs: Jobs = queue.SimpleQueue() if jobs is None else jobs
         self._threads: list[threading.Thread] = []
         self._closed = False
 

@@ -29,6 +29,7 @@ from headwater.state.cluster.domain import Topic
 from headwater.state.commands.access import Acl, PutAcls
 from headwater.state.commands.cluster import Listener, TakeEpoch
 from headwater.state.results import Verdict
+from headwater.threads import Offload, inline
 from headwater.types import Domain
 from tests.support.batches import Rec, batch
 from tests.support.secured import PASSWORDS, MovingClock
@@ -113,12 +114,16 @@ def _all_calls() -> App:
 
 @contextlib.asynccontextmanager
 async def gateway(
-    settings: Settings | None = None, modules: Sequence[RouteModule] = MODULES, *, users: bool = False
+    settings: Settings | None = None,
+    modules: Sequence[RouteModule] = MODULES,
+    *,
+    users: bool = False,
+    offload: Offload = inline,
 ) -> AsyncIterator[InGateway]:
     """A gateway that has joined its cluster. With `users` it has those of `tests/support/secured.py`."""
     clock = MovingClock()
     core = Core(settings or Settings(), MemoryLedger(), MemoryStore(), clock, SystemChance())
-    services = Services(core.settings, core.domains, core.writers, core.reader)
+    services = Services(core.settings, core.domains, core.writers, core.reader, offload=offload)
     await core.start()
     if users:
         for name, password in PASSWORDS.items():

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 import resource
+from pathlib import Path
 
 import pytest
 
 from headwater import descriptors
-from headwater.descriptors import Descriptors, Seat, claim, opened
+from headwater.descriptors import Descriptors, Seat, claim, opened, readable
 
 PROMISES = ("S4",)
 
@@ -105,3 +108,25 @@ def test_open_descriptors_are_counted() -> None:
     handle = os.open("/dev/null", os.O_RDONLY)
     assert opened() == before + 1
     os.close(handle)
+
+
+def test_descriptors_above_those_of_select_are_waited_for() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2_048), hard))
+    reading, writing = os.pipe()
+    try:
+        high = fcntl.fcntl(reading, fcntl.F_DUPFD, 1_100)
+        with os.fdopen(high, "rb") as file:
+            assert not readable(file, 0)
+            os.write(writing, b"x")
+            assert readable(file, 0)
+    finally:
+        os.close(reading)
+        os.close(writing)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_nothing_waits_by_select() -> None:
+    """It fails for a descriptor above 1,023, and a server with as many connections has such."""
+    source = Path(descriptors.__file__).parent
+    assert not [path for path in source.rglob("*.py") if re.search(r"select\.select\(", path.read_text())]

@@ -31,7 +31,7 @@ from headwater.memory import keep_freed
 from headwater.ops import logs
 from headwater.ops.metrics import Metric
 from headwater.settings.settings import HttpSecurity, Settings
-from headwater.threads import Threads
+from headwater.threads import Threads, Turns
 
 if TYPE_CHECKING:
     from headwater.app.querying import Querying
@@ -41,6 +41,8 @@ log = logging.getLogger("headwater.gateway")
 SWITCH_SECONDS = 0.0005
 """How long a thread that decodes records may keep the event loop waiting."""
 NAME = "gateway"
+WORKING = 2
+"""Threads that parse, judge, encode and decode for callers."""
 
 
 def inside(settings: Settings) -> Settings:
@@ -85,11 +87,17 @@ class GatewayProcess:
             background=background,
         )
         self.core.membership.gone = nobody_serves
-        opener = own.openers[0]
+        self._working = Threads(WORKING, "callers", Turns())
         properties = catalog_properties(settings)
         self._asking = Threads(4, "registry")
         self.services = Services(
-            settings, self.core.domains, self.core.writers, self.core.reader, properties, opener, self._asking.run
+            settings,
+            self.core.domains,
+            self.core.writers,
+            self.core.reader,
+            properties,
+            self._working.run,
+            self._asking.run,
         )
         self.querying: Querying | None = None
         if settings.sql.enabled and has("sql"):
@@ -146,6 +154,7 @@ class GatewayProcess:
         await self.core.stop()
         await self.http.close()
         await self._asking.close()
+        await self._working.close()
         await self._own.close()
 
     def _metrics(self) -> list[Metric]:

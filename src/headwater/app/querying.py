@@ -27,7 +27,7 @@ class Querying:
         engines: dict[Engine, EngineRunner] = {Engine.DUCKDB: self._duckdb}
         if Spark.can_read(settings):
             engines[Engine.SPARK] = self._spark
-        self.queries = Queries(domains, services.holding, settings.sql, engines, opener, services.typings)
+        self.queries = Queries(domains, services.holding, settings.sql, engines, services.offload, services.typings)
 
     def __repr__(self) -> str:
         return f"<Querying by {self._duckdb!r} and {self._spark!r}>"

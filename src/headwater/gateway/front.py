@@ -26,6 +26,7 @@ from headwater.gateway.quotas import Usage
 from headwater.gateway.services import Call, Services, Taken
 from headwater.security.logins import network_of
 from headwater.settings.settings import parse_address
+from headwater.threads import CALLER
 
 log = logging.getLogger("headwater.gateway")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
@@ -75,6 +76,7 @@ class Front:
             call = await self._let_in(scope, headers, answer.request_id)
             if not is_open(scope["path"]):
                 known(scope)
+            CALLER.set(call.caller.account)
             scope.setdefault("state", {})[OURS] = call
             answer.usage = call.usage
             body = _Body(call, receive, scope["method"], self._body_bytes(scope))

@@ -6,6 +6,7 @@ from collections import OrderedDict
 
 from headwater.clock import Clock
 from headwater.gateway.problems import OVERLOADED, TOO_MANY, Refusal
+from headwater.shares import fits
 
 MAX_CALLERS = 10_000
 """Callers whose rates are kept. A new one replaces the one that was silent for longest."""
@@ -56,20 +57,21 @@ class Places:
         """What the places are for, how many are taken, how many there are, and the same for one caller."""
         return self._what, self.count, self._most, self.largest, self._share
 
-    def _check(self, caller: str) -> int:
+    def _check(self, caller: str, count: int) -> int:
+        """The places of a caller, who gets one more when `count` are taken. Who has none gets any that is left."""
         mine = self._taken.get(caller, 0)
-        if mine >= self._share:
+        if mine and not fits(mine + 1, count, self._share, self._most):
             raise Refusal(TOO_MANY, f"the caller has {mine} {self._what} already")
         return mine
 
     def move(self, before: str, after: str) -> None:
         """See `Place.move`."""
-        self._taken[after] = self._check(after) + 1
+        self._taken[after] = self._check(after, self.count) + 1
         self._forget(before)
 
     def enter(self, caller: str) -> Place:
         """Take a place, or raise a refusal."""
-        mine = self._check(caller)
+        mine = self._check(caller, min(self.count + 1, self._most))
         if self.count >= self._most:
             raise Refusal(OVERLOADED, f"the gateway has {self.count} {self._what} already")
         self.count += 1
@@ -105,8 +107,9 @@ class Bytes:
 
     def take(self, caller: str, size: int) -> None:
         """Count some bytes, or raise a refusal."""
-        mine = self._held.get(caller, 0) + size
-        if mine > self._share:
+        before = self._held.get(caller, 0)
+        mine, count = before + size, min(self.count + size, self._most)
+        if mine > self._share or (before and not fits(mine, count, self._share, self._most)):
             raise Refusal(TOO_MANY, f"bodies of the caller have {mine} bytes (gateway.caller_bodies_bytes)")
         if self.count + size > self._most:
             raise Refusal(OVERLOADED, f"bodies under way have {self.count + size} bytes (gateway.bodies_bytes)")

@@ -7,7 +7,6 @@ request is one that may be repeated (a read, or an append with an idempotency ke
 from __future__ import annotations
 
 import http.client
-import select
 import socket
 import ssl
 import struct
@@ -23,6 +22,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from headwater.clock import Clock, SystemClock
+from headwater.descriptors import readable
 from headwater.errors import (
     BadInput,
     ConfigError,
@@ -253,7 +253,7 @@ class Http:
         """A connection that was kept and that the gateway has not closed meanwhile, or a new one."""
         while self._idle:
             connection = self._idle.pop()
-            if connection.sock is not None and not select.select([connection.sock], [], [], 0)[0]:
+            if connection.sock is not None and not readable(connection.sock, 0):
                 return connection
             connection.close()
         return self._connect()

@@ -211,13 +211,13 @@ def test_slow_bodies_of_one_caller_leave_places_to_others() -> None:
 
 @promise("S4")
 def test_forms_without_a_log_in_take_no_places_of_requests() -> None:
-    """They have places of their own, and one address has a quarter of these."""
+    """They have places of their own, and one address has at most a quarter of these."""
 
     async def story() -> None:
         async with gateway(secured(requests=32)) as found:
             kind = [(b"content-type", b"application/x-www-form-urlencoded"), (b"content-length", b"100")]
             slow = {"method": "POST", "path": TOKENS, "headers": kind}
-            hosts = [f"127.0.{n}.1" for n in range(5)]
+            hosts = [f"127.0.{n}.1" for n in range(7)]
             waiting = [
                 asyncio.ensure_future(exchange(found, {**slow, "client": (host, 1)}))
                 for host in hosts

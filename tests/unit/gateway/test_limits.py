@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from harness.virtual import VirtualClock
 from headwater.gateway import limits
 from headwater.gateway.limits import BodyBytes, Bytes, Places, Rates
 from headwater.gateway.problems import OVERLOADED, TOO_MANY, Refusal
+from tests.support.promise import promise
 
 
 def test_places_in_all_and_of_one_caller() -> None:
@@ -41,6 +44,24 @@ def test_a_place_moves_to_the_caller_who_asks() -> None:
         place.release()
     own[0].move("User:b")  # a place that was given back stays so
     assert places.metrics() == ("requests", 0, 4, 0, 2)
+
+
+@promise("S4")
+def test_greedy_callers_leave_places_and_bytes_to_others() -> None:
+    places, held = Places("requests", 256, 128), Bytes(512, 128)
+    refusals = 0
+    for _ in range(128):
+        for caller in "abcdefghij":
+            with contextlib.suppress(Refusal):
+                BodyBytes(held, caller).add(1)
+            try:
+                places.enter(caller)
+            except Refusal as refusal:
+                refusals += refusal.kind is TOO_MANY
+    assert refusals == 10 * 128 - places.count
+    for _ in range(3):
+        places.enter("honest")
+        BodyBytes(held, "honest").add(1)
 
 
 def test_bytes_of_bodies_in_all_and_of_one_caller() -> None:

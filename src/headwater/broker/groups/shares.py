@@ -11,6 +11,7 @@ from collections import Counter
 from headwater.coordination.common import GroupError
 from headwater.security.logins import network_of
 from headwater.settings.limits import Limits
+from headwater.shares import fits
 from headwater.state.cluster.access import ANONYMOUS
 
 
@@ -48,10 +49,11 @@ class GroupShares:
         maker = maker or caller
         if size + more > limits.group_bytes:
             raise _too_large(f"a group of {size + more} bytes", limits.group_bytes, "group_bytes")
-        if self._callers[maker] + more > limits.caller_groups_bytes:
-            raise _too_large(f"groups of {maker}", limits.caller_groups_bytes, "caller_groups_bytes")
         if self.total + more > limits.groups_bytes:
             raise _too_large("groups of this broker", limits.groups_bytes, "groups_bytes")
+        mine = self._callers[maker] + more
+        if not fits(mine, self.total + more, limits.caller_groups_bytes, limits.groups_bytes):
+            raise _too_large(f"groups of {maker}", limits.caller_groups_bytes, "caller_groups_bytes")
 
     def note(self, group: str, size: int, caller: str = "") -> None:
         """Note the present size of a group, and who made it, if that is not known yet."""

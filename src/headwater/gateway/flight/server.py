@@ -32,6 +32,7 @@ from headwater.ops.metrics import Metric
 from headwater.query.asking import Engine
 from headwater.security.logins import network_of
 from headwater.settings.settings import parse_address
+from headwater.threads import CALLER
 
 log = logging.getLogger("headwater.flight")
 MAX_REQUEST_BYTES = 4 << 20
@@ -166,6 +167,7 @@ class FlightServer:
             caller = Caller(await self._sessions.who(host, authorization, certified), host)
             place.move(caller.account)
             self._rates.take(caller.account)
+            CALLER.set(caller.account)
             call = Call(own, caller, own.chance.uuid().hex, [place])
             call.usage.check_time()
             yield Asked(call, _engine(head.get(ENGINE_HEADER, "")))

@@ -7,6 +7,7 @@ import struct
 import uuid
 
 from headwater.settings.limits import Limits
+from headwater.shares import fits
 from headwater.state.commands.streams import Once
 from headwater.state.results import Placed
 from headwater.state.streams.domain import StreamsDomain
@@ -59,7 +60,8 @@ def known(state: StreamsDomain, condition: Once) -> KeptAnswer | None:
 def has_room(state: StreamsDomain, condition: Once, partitions: int, limits: Limits) -> bool:
     """Whether the state has room for one more key of its owner. Keys that have expired go with the next request."""
     keys, size = state.keys, KEY_BYTES + PLACED_BYTES * partitions
-    if keys.bytes + size <= limits.keys_bytes and keys.owned_bytes(condition.owner) + size <= limits.caller_keys_bytes:
+    mine = keys.owned_bytes(condition.owner) + size
+    if fits(mine, keys.bytes + size, limits.caller_keys_bytes, limits.keys_bytes):
         return True
     oldest = keys.oldest_ms()
     return oldest is not None and oldest + KEPT_MS <= state.clock_ms

@@ -34,6 +34,7 @@ from headwater.query.typings import TRIES, TopicTyping, Typings, columns_of, sch
 from headwater.replica.domains import Domains
 from headwater.replica.patience import catch_up
 from headwater.settings.sql import Sql
+from headwater.shares import fits
 from headwater.state.cluster.domain import Topic
 from headwater.state.streams.stored.typed import Columns
 from headwater.threads import Offload, inline
@@ -189,12 +190,12 @@ class Queries:
     def _check_room(self, question: Question) -> None:
         if self._closed:
             raise NoEngine("the gateway stops")
-        if self._askers[question.account or question.asker] >= self._own.queries_per_user:
-            raise NoEngine(
-                f"{question.asker} has {self._own.queries_per_user} queries already: wait for one, or cancel it"
-            )
-        if len(self._running) >= self._own.workers + self._own.waiting:
-            raise NoEngine(f"{len(self._running)} queries run or wait already: ask again in a moment")
+        mine, count = self._askers[question.account or question.asker], len(self._running)
+        most = self._own.workers + self._own.waiting
+        if mine and not fits(mine + 1, min(count + 1, most), self._own.queries_per_user, most):
+            raise NoEngine(f"{question.asker} has {mine} queries already: wait for one, or cancel it")
+        if count >= most:
+            raise NoEngine(f"{count} queries run or wait already: ask again in a moment")
 
     def _leave(self, query: RunningQuery) -> None:
         if self._running.pop(query.id, None) is None:

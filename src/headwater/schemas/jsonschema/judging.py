@@ -16,13 +16,13 @@ import json
 import os
 import queue
 import re
-import select
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from headwater.descriptors import readable
 from headwater.errors import Overloaded
 from headwater.schemas.jsonschema import judge
 from headwater.schemas.jsonschema.bundling import follow
@@ -104,7 +104,7 @@ def _asked(child: subprocess.Popen[bytes], question: tuple[Any, ...]) -> Any:
     assert child.stdin is not None and child.stdout is not None
     child.stdin.write(json.dumps(question).encode() + b"\n")
     child.stdin.flush()
-    if not select.select([child.stdout], [], [], PATIENCE)[0]:
+    if not readable(child.stdout, PATIENCE):
         raise Overloaded(f"The judge of JSON Schemas did not answer within {PATIENCE:.0f} seconds")
     line = child.stdout.readline()
     if not line.endswith(b"\n"):

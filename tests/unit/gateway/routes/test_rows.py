@@ -148,7 +148,7 @@ def test_a_limit_of_scans() -> None:
     async def main() -> None:
         async with gateway() as world:
             await _filled(world)
-            held = [world.services.scans.enter("ab"[n % 2]) for n in range(MAX_SCANS)]
+            held = [world.services.scans.enter(f"caller {n}") for n in range(MAX_SCANS)]
             answer = await world.get("/v1/topics/orders/rows")
             assert answer.status_code == 429 and "16 scans already" in answer.json()["detail"]
             held[0].release()
