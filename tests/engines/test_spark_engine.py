@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -145,7 +146,10 @@ async def _asked(spark: Spark, world: QueryWorld, name: str, sql: str) -> str:
 
 def _pythons(pid: int) -> list[str]:
     """The commands of Spark's processes of Python below a worker."""
-    every = [" ".join(child.cmdline()) for child in psutil.Process(pid).children(recursive=True)]
+    every = []
+    for child in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+            every.append(" ".join(child.cmdline()))
     assert any("java" in command for command in every)
     return [command for command in every if "pyspark.daemon" in command or "pyspark.worker" in command]
 
