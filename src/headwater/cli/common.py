@@ -113,7 +113,7 @@ def _drop_output() -> None:
         pass  # standard output is not a file here, so nothing will be flushed
 
 
-def call(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
+def call(app: Callable[..., object], arguments: Sequence[str] | None = None) -> int:
     """Run an app and return its exit code. Typer's own code for wrong usage, 2, means a Kafka error here."""
     try:
         result = app(arguments, standalone_mode=False)

@@ -11,6 +11,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from headwater.cli import common
 from headwater.cli.common import serve_forever
 from headwater.cli.errors import HEALTH
 
@@ -174,13 +175,12 @@ def doctor(
         raise typer.Exit(HEALTH)
 
 
-def main() -> None:
-    """The console script."""
+def commands() -> typer.Typer:
+    """The app with all commands."""
     from headwater.cli import (
         acl,
         backup,
         cluster,
-        common,
         consume,
         cost,
         dlq,
@@ -201,7 +201,12 @@ def main() -> None:
         module.register(app)
     for module in (link, ingest, schema, dlq):
         module.register(app)
-    _leave(common.call(app))
+    return app
+
+
+def main() -> None:
+    """The console script."""
+    _leave(common.call(commands()))
 
 
 def _leave(code: int) -> NoReturn:

@@ -90,7 +90,7 @@ async def _add_offline(
     from headwater.replica.users import put_user
     from headwater.settings.settings import load
 
-    async with ledger_session(load(config, flags={"data": data}), member=True) as here:
+    async with ledger_session(load(config, flags={"data": data}), member=True, create=True) as here:
         for mechanism in mechanisms:
             await put_user(here.cluster, SystemChance(), name, mechanism, password, iterations)
 

@@ -33,7 +33,7 @@ class Commands:
         asyncio.run(self._begin())
 
     async def _begin(self) -> None:
-        async with ledger_session(self.settings, member=True) as here:
+        async with ledger_session(self.settings, member=True, create=True) as here:
             await settle_level(here.cluster, here.domains)
 
     def file(self, text: str, name: str = "s.avsc") -> str:

@@ -1,0 +1,106 @@
+"""The wrong turns of a newcomer. Each ends in one sentence that says what to do, and nothing is created or deleted."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.core
+import typer.main
+
+from harness.headwater import Headwater
+from harness.ports import free_port
+from harness.process import headwater
+from headwater.cli import common, main
+from headwater.cli.errors import INPUT
+
+PROMISES = ("H3",)
+MAY_CREATE = {"up", "broker", "compactor", "gateway", "link run", "ingest", "user add"}
+"""Commands that may create a cluster: servers, and the first user of a cluster that nobody can log in to yet."""
+
+
+GIVEN = {
+    "link create": ["name", "--source", "127.0.0.1:1", "--topics", "orders"],
+    "schema show": ["subject"],
+    "table changes": ["orders", "--from", "1"],
+}
+"""Arguments of commands that check them before anything else. The others get the name of a file for each."""
+
+
+def listing(top: Path) -> dict[str, tuple[int, bytes]]:
+    """Everything below a directory: its mode and its content."""
+    return {
+        str(path.relative_to(top)): (path.lstat().st_mode, path.read_bytes() if path.is_file() else b"")
+        for path in (top, *top.rglob("*"))
+    }
+
+
+def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], typer.core.TyperCommand]]:
+    """All commands of the tree, with their names."""
+    if isinstance(command, typer.core.TyperGroup):
+        for name, below in command.commands.items():
+            yield from leaves(below, (*path, name))
+    else:
+        yield path, command
+
+
+APP = typer.main.get_command(main.commands())
+COMMANDS = {" ".join(path): command for path, command in leaves(APP)}
+READERS = [name for name, c in COMMANDS.items() if name not in MAY_CREATE and any("--data" in p.opts for p in c.params)]
+
+
+def arguments(command: typer.core.TyperCommand, file: Path) -> list[str]:
+    """Something for everything that the command must be given."""
+    given = []
+    for parameter in command.params:
+        if parameter.required:
+            option = [] if isinstance(parameter, typer.core.TyperArgument) else [parameter.opts[0]]
+            given += [*option, str(file)]
+    return given
+
+
+def test_no_command_is_forgotten() -> None:
+    assert set(COMMANDS) >= MAY_CREATE
+    assert {"doctor", "table list", "schema list", "link create", "dlq replay", "cluster describe"} <= set(READERS)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_wrong_directory(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Also for commands that would write: only `headwater up` and those that it stands for create a cluster."""
+    file = tmp_path / "given.avsc"
+    file.write_text('{"type": "string"}')
+    for place in ("missing", "empty", "foreign"):
+        data = tmp_path / place
+        if place != "missing":
+            data.mkdir()
+        if place == "foreign":
+            (data / "notes.txt").write_text("not of Headwater")
+        before = listing(tmp_path)
+        given = GIVEN.get(name) or arguments(COMMANDS[name], file)
+        words = [*name.split(), *given, "--data", str(data)]
+        code = common.call(APP, words)
+        out, err = capfd.readouterr()
+        assert (code, out) == (INPUT, ""), err
+        assert err.startswith("headwater: no cluster here: ") and "--data" in err and err.count("\n") == 1
+        assert listing(tmp_path) == before
+
+
+def test_two_of_one_directory(tmp_path: Path) -> None:
+    """The second one is refused at once, and the first one goes on. A dead owner refuses nobody."""
+    with Headwater(tmp_path / "first") as first:
+        before = set(listing(first.data))
+        free = f"127.0.0.1:{free_port()}"
+        for command in ("up", "broker"):
+            done = headwater(command, "--data", str(first.data), "--kafka", free, "--http", free)
+            assert first.process is not None
+            assert done.returncode == INPUT and done.stdout == ""
+            assert (done.stderr.count("\n") == 1 and "--data" in done.stderr) or "--node" in done.stderr
+            for fact in (f"process {first.process.pid} on {socket.gethostname()}", first.bootstrap, first.http):
+                assert fact in done.stderr
+        assert set(listing(first.data)) == before
+        headwater("topic", "list", "--bootstrap", first.bootstrap).check_returncode()
+        first.kill_all()
+        first.start()
