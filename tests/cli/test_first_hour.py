@@ -15,7 +15,7 @@ from harness.headwater import Headwater
 from harness.ports import free_port
 from harness.process import headwater
 from headwater.cli import common, main
-from headwater.cli.errors import INPUT
+from headwater.cli.errors import INPUT, REFUSED
 
 PROMISES = ("H3",)
 MAY_CREATE = {"up", "broker", "compactor", "gateway", "link run", "ingest", "user add"}
@@ -104,3 +104,16 @@ def test_two_of_one_directory(tmp_path: Path) -> None:
         headwater("topic", "list", "--bootstrap", first.bootstrap).check_returncode()
         first.kill_all()
         first.start()
+
+
+def test_a_gateway_that_is_down(tmp_path: Path) -> None:
+    """The command says so at once. The variable that names the gateway disturbs no server or reader."""
+    gateway = {"HEADWATER_GATEWAY_URL": f"http://127.0.0.1:{free_port()}"}
+    done = headwater("sql", "SELECT 1", more=gateway)
+    assert (done.returncode, done.stdout) == (REFUSED, "")
+    assert done.stderr.startswith(f"headwater: no gateway answers at {gateway['HEADWATER_GATEWAY_URL']}: ")
+    assert "headwater up" in done.stderr and done.stderr.count("\n") == 1
+    done = headwater("doctor", "--data", str(tmp_path / "data"), more=gateway)
+    assert done.returncode == INPUT and "no cluster here" in done.stderr
+    done = headwater("doctor", "--data", str(tmp_path / "data"), more={"HEADWATER_GATEWAY_HTTP": ""})
+    assert done.returncode == INPUT and "HEADWATER_GATEWAY__HTTP" in done.stderr

@@ -44,6 +44,9 @@ def talk(cluster: RemoteConnection, wish: Wish) -> None:
     wish.most = MAX_CELL
     progress = Progress(cluster.look, _note) if sys.stderr.isatty() else None
     shell = Shell(Asker(cluster, _put, page_lines, watch=progress), wish, print)
+    cluster.look(
+        "/v1/tables", {"limit": 1}
+    )  # a gateway that is down, or refuses the user, is noticed before the prompt
     session = _session(cluster)
     print(f"Connected to {cluster.url}. \\? for help, \\q to leave.")
     while True:
