@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import typer.core
@@ -117,3 +118,37 @@ def test_a_gateway_that_is_down(tmp_path: Path) -> None:
     assert done.returncode == INPUT and "no cluster here" in done.stderr
     done = headwater("doctor", "--data", str(tmp_path / "data"), more={"HEADWATER_GATEWAY_HTTP": ""})
     assert done.returncode == INPUT and "HEADWATER_GATEWAY__HTTP" in done.stderr
+
+
+def test_what_would_be_lost_or_useless(tmp_path: Path) -> None:
+    """A topic is deleted only by who says so. Configs without an effect, and brokers that are not there, are told."""
+    with Headwater(tmp_path / "first") as server:
+        at = ("--bootstrap", server.bootstrap)
+        headwater("topic", "create", "orders", *at).check_returncode()
+        for words, said in {
+            ("topic", "delete", "orders"): "say so with --yes",
+            ("topic", "create", "x", "--config", "headwater.dlq.topic=missing"): "create it first",
+            ("topic", "alter", "orders", "--config", "headwater.table.flatten=true"): "set headwater.value.schema",
+        }.items():
+            done = headwater(*words, *at)
+            assert (done.returncode, done.stdout, done.stderr.count("\n")) == (INPUT, "", 1)
+            assert said in done.stderr
+        listed = headwater("topic", "list", *at, "--output", "json").stdout
+        assert [topic["name"] for topic in json.loads(listed)] == ["orders"]
+        headwater("topic", "delete", "orders", "--yes", *at).check_returncode()
+    done = headwater("produce", "orders", "--file", str(tmp_path / "first" / "settings.toml"), *at, timeout=25)
+    assert done.returncode == REFUSED and "Connection refused" in done.stderr
+
+
+def test_missing_rights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """Not a traceback, wherever the file or directory is needed."""
+
+    def refused(*_: object, **__: object) -> NoReturn:
+        raise PermissionError(13, "Permission denied", str(tmp_path / "data" / "ledger.db.lock"))
+
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "ledger.db").write_bytes(b"SQLite format 3\0")
+    monkeypatch.setattr("headwater.ledger.sqlite.ledger.SqliteLedger.__init__", refused)
+    for words in (["doctor"], ["table", "list"], ["compactor"]):
+        assert common.call(APP, [*words, "--data", str(tmp_path / "data")]) == INPUT
+        assert capfd.readouterr().err == f"headwater: {tmp_path}/data/ledger.db.lock: Permission denied\n"

@@ -53,6 +53,8 @@ _DURATION = re.compile(rf"(\d{{1,15}})({'|'.join(_UNITS)})")
 
 def complain(text: object) -> None:
     """Print one line on standard error."""
+    if isinstance(text, OSError) and text.strerror:
+        text = f"{text.filename}: {text.strerror}" if text.filename else text.strerror
     print(f"headwater: {' '.join(str(text).split())}", file=sys.stderr)
 
 
@@ -126,6 +128,9 @@ def call(app: Callable[..., object], arguments: Sequence[str] | None = None) -> 
         if lacking := missing(error):
             complain(lacking)
             return exit_code(lacking)
+        if isinstance(error, OSError) and error.filename:  # a file or directory, which the user may have named
+            complain(error)
+            return exit_code(error)
         if not hasattr(error, "exit_code"):
             traceback.print_exc()
             return OTHER
