@@ -16,7 +16,8 @@ from harness.headwater import Headwater
 from harness.ports import free_port
 from harness.process import headwater
 from headwater.cli import common, main
-from headwater.cli.errors import INPUT, REFUSED
+from headwater.cli.errors import INPUT, OK, REFUSED
+from headwater.version import __version__
 
 PROMISES = ("H3",)
 MAY_CREATE = {"up", "broker", "compactor", "gateway", "link run", "ingest", "user add"}
@@ -152,3 +153,36 @@ def test_missing_rights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: 
     for words in (["doctor"], ["table", "list"], ["compactor"]):
         assert common.call(APP, [*words, "--data", str(tmp_path / "data")]) == INPUT
         assert capfd.readouterr().err == f"headwater: {tmp_path}/data/ledger.db.lock: Permission denied\n"
+
+
+@pytest.mark.parametrize("words", [["--version"], ["-V"], ["-h"], ["topic", "-h"], ["table", "settle", "--help"]])
+def test_what_is_typed_first(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert common.call(APP, words) == OK
+    out, err = capfd.readouterr()
+    assert (__version__ if words[0] in ("--version", "-V") else "Usage: ") in out and err == ""
+
+
+def test_shell_completion() -> None:
+    done = headwater(more={"_HEADWATER_COMPLETE": "complete_bash", "COMP_WORDS": "headwater doc", "COMP_CWORD": "1"})
+    assert done.stdout.split() == ["doctor"]
+
+
+def test_what_is_empty_says_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """On standard error, so that a program reads no lines. The port of health pages leads on."""
+    with Headwater(tmp_path / "first", gateway=True) as server:
+        own, at = ("--config", str(server.config)), ("--bootstrap", server.bootstrap)
+        for words, said in {
+            ("topic", "list", *at): "there are no topics",
+            ("group", "list", *at): "there are no groups",
+            ("user", "list", *at): "there are no users",
+            ("txn", "list", *at): "there are no transactions",
+            ("table", "list", *own): "there are no topics",
+            ("schema", "list", *own): "there are no subjects",
+            ("link", "list", *own): "there are no links",
+        }.items():
+            assert common.call(APP, words) == OK
+            assert capfd.readouterr() == ("", f"{said}\n")
+        described = headwater("cluster", "describe", *own).stdout
+        assert "gateway" in described
+        status, page = server.page("/")
+        assert status == 200 and all(path in page for path in ("/health", "/metrics", "/docs", server.gateway))

@@ -83,6 +83,7 @@ class GatewayProcess:
             openers=own.openers,
             peers=own.peers,
             background=background,
+            role="gateway",
         )
         self.core.membership.gone = nobody_serves
         opener = own.openers[0]

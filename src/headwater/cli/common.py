@@ -20,6 +20,7 @@ from headwater.cli.errors import INPUT, INTERRUPTED, OK, OTHER, exit_code
 from headwater.clock import SystemClock
 from headwater.errors import ConfigError, HeadwaterError
 from headwater.extras import missing
+from headwater.ops.visible import visible
 
 MAX_PAIRS = 1_000
 _WIDE = 10_000
@@ -118,7 +119,7 @@ def _drop_output() -> None:
 def call(app: Callable[..., object], arguments: Sequence[str] | None = None) -> int:
     """Run an app and return its exit code. Typer's own code for wrong usage, 2, means a Kafka error here."""
     try:
-        result = app(arguments, standalone_mode=False)
+        result = app(arguments, prog_name="headwater", standalone_mode=False)
     except typer.Abort:
         return INTERRUPTED
     except HeadwaterError as error:
@@ -202,7 +203,7 @@ def put_json(document: object) -> None:
 
 
 def put_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Write columns without a frame, so that `awk` can read them."""
+    """Write columns without a frame, so that `awk` can read them. A terminal obeys nothing in them."""
     from rich.console import Console
     from rich.table import Table
 
@@ -210,7 +211,7 @@ def put_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     for column in columns:
         table.add_column(column, no_wrap=True, overflow="ignore")
     for row in rows:
-        table.add_row(*(str(cell) for cell in row))
+        table.add_row(*(visible(str(cell)) for cell in row))
     if sys.stdout.isatty():
         Console(file=sys.stdout, highlight=False, markup=False).print(table)
         return
@@ -218,6 +219,14 @@ def put_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     with page.capture() as lines:
         page.print(table)
     put("".join(f"{line.rstrip()}\n" for line in lines.get().splitlines()).encode())
+
+
+def put_list(columns: Sequence[str], rows: Sequence[Sequence[object]], kind: str) -> None:
+    """Write a list, or say on standard error that it is empty, so that a program reads no lines."""
+    if rows:
+        put_table(columns, rows)
+    else:
+        print(f"there are no {kind}", file=sys.stderr)
 
 
 def put_done(output: Output, kind: str, name: str, what: str) -> None:

@@ -14,15 +14,32 @@ import typer
 from headwater.cli import common
 from headwater.cli.common import serve_forever
 from headwater.cli.errors import HEALTH
+from headwater.version import __version__
 
 app = typer.Typer(
     name="headwater",
     help="A streaming log that is a lakehouse.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        print(f"headwater {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def whole(
+    version: Annotated[
+        bool, typer.Option("--version", "-V", callback=_tell_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """A streaming log that is a lakehouse."""
+
 
 ConfigOption = Annotated[str | None, typer.Option("--config", metavar="FILE", help="File with settings, TOML.")]
 DataOption = Annotated[str | None, typer.Option("--data", metavar="DIR", help="Directory of ledger and objects.")]

@@ -16,6 +16,7 @@ from headwater.cli.common import (
     put,
     put_done,
     put_json,
+    put_list,
     put_table,
     run,
     unique_pairs,
@@ -78,8 +79,8 @@ def list_(
                 for t in topics
             ]
         )
-    elif topics:
-        put_table(["NAME", "PARTITIONS", "ID"], [(t.name, len(t.partitions), _text(t.id)) for t in topics])
+    else:
+        put_list(["NAME", "PARTITIONS", "ID"], [(t.name, len(t.partitions), _text(t.id)) for t in topics], "topics")
 
 
 def describe(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import html
 import logging
 import os
 import sys
@@ -19,7 +20,7 @@ from headwater.app import compiling
 from headwater.app.claims import claimed, this_process
 from headwater.app.directories import begin, prepare
 from headwater.app.exposure import check_exposure
-from headwater.app.health import Health, PartHealth, alive, page_of
+from headwater.app.health import Health, PartHealth, alive, front_page, page_of
 from headwater.app.lifecycle import LINKS_WORD
 from headwater.app.signals import leave_on_signals
 from headwater.app.up.portions import (
@@ -232,6 +233,7 @@ class Supervisor:
         self._http = HttpListener(
             settings,
             {
+                "/": front_page(self._other_port()),
                 "/metrics": self._metrics,
                 "/healthz": alive,
                 "/readyz": self._ready,
@@ -294,6 +296,12 @@ class Supervisor:
             if own.flight:
                 text += f", flight {shown(parse_address(own.flight)[0])}:{child.flight_port}"
         return text
+
+    def _other_port(self) -> str:
+        """Where to go on from the port of health pages."""
+        if not self._settings.gateway.enabled:
+            return ""
+        return f"<p>SQL and the HTTP API are at {html.escape(self._settings.gateway.http)}, described below /docs.</p>"
 
     def _serving(self) -> Serving:
         own = self._settings.gateway

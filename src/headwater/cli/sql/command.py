@@ -151,11 +151,12 @@ def _script(cluster: RemoteConnection, text: str, wish: Wish) -> None:
 
 def parts(text: str) -> Iterator[str]:
     """Statements and commands of a script, in order. A command is a line that begins with a backslash."""
+    from headwater.cli.sql.shell import WORDS, word_of
     from headwater.cli.sql.statements import is_empty, is_finished
 
     held = ""
     for line in text.splitlines(keepends=True):
-        if line.startswith("\\") and is_empty(held):
+        if (line.startswith("\\") or word_of(line) in WORDS) and is_empty(held):
             yield line
             continue
         held += line
