@@ -22,7 +22,7 @@ from harness.kafka import Kafka
 from harness.pages import metric_of
 from harness.process import ServerFailed
 from harness.tools import ROOT
-from headwater.app.up.supervisor import broker_settings
+from headwater.app.up.portions import broker_settings
 from headwater.settings.settings import Lake, Settings
 
 BROKER, COMPACTOR, GATEWAY, SUPERVISOR = PARTS = ("broker", "compactor", "gateway", "supervisor")

@@ -93,7 +93,7 @@ def name(headwater: Commands) -> Iterator[str]:
     made = f"cli.{uuid.uuid4().hex[:12]}"
     headwater.ok("topic", "create", made, "--partitions", "3")
     yield made
-    headwater("topic", "delete", made)
+    headwater("topic", "delete", "--yes", made)
 
 
 def fresh() -> str:
@@ -129,7 +129,10 @@ def test_topics_are_created_listed_altered_and_deleted(headwater: Commands) -> N
     assert ["max.message.bytes", "5000", "topic"] in shown
     assert "retention.ms" not in [words[0] for words in shown if words]
 
-    assert headwater.ok("topic", "delete", name, "--output", "json").json == {"name": name, "result": "deleted"}
+    assert headwater.ok("topic", "delete", "--yes", name, "--output", "json").json == {
+        "name": name,
+        "result": "deleted",
+    }
     assert name not in [row["name"] for row in headwater.ok("topic", "list", "--output", "json").json]
 
 
@@ -147,7 +150,7 @@ def test_topics_are_created_listed_altered_and_deleted(headwater: Commands) -> N
         (["topic", "alter", "{name}", "--partitions", "1"], 1, "INVALID_PARTITIONS"),
         (["topic", "alter", "{name}", "--config", "retention.ms=soon"], 1, "INVALID_CONFIG"),
         (["topic", "describe", "{fresh}"], 2, "UNKNOWN_TOPIC_OR_PARTITION"),
-        (["topic", "delete", "{fresh}"], 2, "UNKNOWN_TOPIC_OR_PARTITION"),
+        (["topic", "delete", "--yes", "{fresh}"], 2, "UNKNOWN_TOPIC_OR_PARTITION"),
         (["consume", "{fresh}"], 2, "UNKNOWN_TOPIC_OR_PARTITION"),
         (["consume", "{name}", "--partition", "3"], 1, "no partition 3"),
         (["consume", "{name}", "--from", "yesterday"], 1, "--from"),
@@ -233,7 +236,7 @@ def test_a_topic_is_created_on_the_way(headwater: Commands) -> None:
     name = fresh()
     headwater.ok("produce", name, stdin=b"x\n")
     assert headwater.ok("consume", name).out == b"x\n"
-    headwater.ok("topic", "delete", name)
+    headwater.ok("topic", "delete", "--yes", name)
 
 
 def test_where_reading_starts_and_stops(headwater: Commands, name: str) -> None:

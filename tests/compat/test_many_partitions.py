@@ -119,5 +119,5 @@ def test_our_commands(server: Running) -> None:
     assert [p["partition"] for p in json.loads(shown.stdout)["partitions"]] == list(range(MANY))
     listed = headwater("topic", "list", *where, "--output", "json", timeout=WITHIN)
     assert {t["name"]: t["partitions"] for t in json.loads(listed.stdout)}["ours"] == MANY
-    gone = headwater("topic", "delete", "ours", *where, timeout=WITHIN)
+    gone = headwater("topic", "delete", "--yes", "ours", *where, timeout=WITHIN)
     assert gone.returncode == 0, gone.stderr

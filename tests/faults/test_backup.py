@@ -173,4 +173,4 @@ def test_what_is_not_whole_is_not_served(tmp_path: Path) -> None:
     assert "interrupted" in done.stderr and "headwater backup" in done.stderr
     assert not (tmp_path / "copy" / "ledger.db").exists()
     done = headwater("backup", "--data", str(tmp_path / "nothing"), str(tmp_path / "copy"))
-    assert done.returncode == 1 and "there is no cluster" in done.stderr
+    assert done.returncode == 1 and "no cluster here" in done.stderr

@@ -378,7 +378,7 @@ def write(directory: Path) -> tuple[Path, dict[str, Any]]:
             *at,
         )
         _do("topic", "create", "gone", "--partitions", "2", *at)
-        _do("topic", "delete", "gone", *at)
+        _do("topic", "delete", "--yes", "gone", *at)
         for i, codec in enumerate(["none", "gzip", "snappy", "lz4", "zstd"]):
             _produce(server.bootstrap, "orders", i * 60, 60, codec)
         _produce(server.bootstrap, "events", 0, 40, "zstd")

@@ -27,7 +27,7 @@ from benchmarks.systems import (
     parts_of,
 )
 from benchmarks.turns import CPU, FOREIGN, IDLING, STOLEN, Deadline, Use
-from headwater.app.up.supervisor import broker_settings
+from headwater.app.up.portions import broker_settings
 from headwater.settings.settings import Lake, Settings, load
 
 FACTS = report.Facts(

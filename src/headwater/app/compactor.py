@@ -55,7 +55,7 @@ class CompactorProcess:
         self.background = background
         prepare(settings)
         os.environ.update(settings.object_store.variables())  # Spark's workers are children of this process
-        lake, domains = settings.lake, Domains.open(settings, background)
+        lake, domains = settings.lake, Domains.open(settings, background, "compactor")
         self.domains = domains
         self._sessions = Sessions(lake.spark, idle=lake.niceness > 0)
         self._jobs = Jobs(self._sessions, lake.spark.job_timeout_ms / 1000)

@@ -18,6 +18,7 @@ from headwater.log.write.writers import Writers
 from headwater.objects import ObjectStore
 from headwater.replica.domains import Domains
 from headwater.replica.levels import settle_level
+from headwater.replica.membership import COMMAND
 from headwater.settings.settings import Settings
 from headwater.state.cluster.domain import NO_NODE
 from headwater.state.commands.cluster import Listener
@@ -49,6 +50,7 @@ class Core:
         openers: tuple[Offload, Offload] = (inline, inline),
         peers: PeerTransport | None = None,
         background: Background | None = None,
+        role: str = COMMAND,
     ) -> None:
         self.settings = settings
         self.openers = openers
@@ -63,6 +65,7 @@ class Core:
             listeners=listeners,
             session_seconds=settings.process_session_ms / 1000,
             make_streams=make_streams,
+            role=role,
         )
         self.cluster = self.domains.cluster
         self.membership = self.domains.membership

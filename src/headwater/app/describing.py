@@ -6,6 +6,7 @@ import asyncio
 
 import msgspec
 
+from headwater.app.absence import no_cluster
 from headwater.app.directories import begin
 from headwater.ledger.contract import Ledger
 from headwater.replica.checkpoint import load_state, replay
@@ -68,6 +69,8 @@ async def describe(settings: Settings) -> ClusterFacts:
             await load_state(ledger, domains.store, state)
             await replay(ledger, state)
             lines.append(await _domain(ledger, state))
+        if not cluster.position:
+            raise no_cluster(settings)
         beating = await _beating(ledger, [p.name for p in cluster.processes.values()])
     finally:
         await domains.close()

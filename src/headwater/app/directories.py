@@ -13,6 +13,7 @@ import stat
 from pathlib import Path
 
 from headwater import modes
+from headwater.app.absence import no_cluster
 from headwater.app.backup.receipt import folder_of
 from headwater.errors import ConfigError
 from headwater.objects.local import PRIVATE, TEMPORARY
@@ -36,9 +37,9 @@ def prepare(settings: Settings, *, run: bool = False) -> Path:
     """
     data = Path(settings.data).absolute()
     objects, ledger = local_path(settings.objects_url, "file"), local_path(settings.ledger_url, "sqlite")
-    begin(settings)
+    begin(settings, create=True)
     try:
-        if run or any(path is not None and data in path.parents for path in (objects, ledger)):
+        if run or is_used(settings):
             _prepare_data(data, objects, ledger, settings.object_store.mode)
             _prepare_run(data / RUN, create=run)
         if objects is not None:
@@ -48,10 +49,18 @@ def prepare(settings: Settings, *, run: bool = False) -> Path:
     return data / RUN
 
 
-def begin(settings: Settings, *, writing: bool = True) -> None:
+def is_used(settings: Settings) -> bool:
+    """Whether the ledger or the objects are in the data directory."""
+    data = Path(settings.data).absolute()
+    paths = (local_path(settings.objects_url, "file"), local_path(settings.ledger_url, "sqlite"))
+    return any(path is not None and data in path.parents for path in paths)
+
+
+def begin(settings: Settings, *, writing: bool = True, create: bool = False) -> None:
     """Call this before a process opens the ledger of a data directory.
 
     Raises if the ledger's file has another format, before anything is changed, and for a backup that is not whole.
+    Unless the process may create a cluster, it raises if there is none.
     """
     ledger = local_path(settings.ledger_url, "sqlite")
     if ledger is not None:
@@ -59,6 +68,8 @@ def begin(settings: Settings, *, writing: bool = True) -> None:
 
         try:
             check_format(ledger)
+            if not create and not (ledger.exists() and ledger.stat().st_size):
+                raise no_cluster(settings)
         except OSError as error:
             raise ConfigError(f"cannot use the data directory: {error}") from error
     data = Path(settings.data).absolute()

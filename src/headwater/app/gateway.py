@@ -85,6 +85,7 @@ class GatewayProcess:
             openers=own.openers,
             peers=own.peers,
             background=background,
+            role="gateway",
         )
         self.core.membership.gone = nobody_serves
         self._working = Threads(WORKING, "callers", Turns())

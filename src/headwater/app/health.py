@@ -91,9 +91,28 @@ def judged(
     )
 
 
+PAGES = {
+    "/health": "the state of each process and its duties",
+    "/healthz": "whether this process lives",
+    "/readyz": "whether the ledger can be reached",
+    "/metrics": "metrics for Prometheus",
+}
+
+
 async def alive(request: Request) -> Page:
     """The page of `/healthz`: this process answers."""
     return Page('{"status":"alive"}')
+
+
+def front_page(more: str = "") -> Route:
+    """The page `/`, for people who find the port: where the others are. It says nothing about the cluster."""
+    listed = "".join(f'<li><a href="{path}">{path}</a>: {text}</li>' for path, text in PAGES.items())
+    body = f"<!doctype html><title>Headwater</title><h1>Headwater</h1><ul>{listed}</ul>{more}"
+
+    async def front(request: Request) -> Page:
+        return Page(body, content_type="text/html; charset=utf-8")
+
+    return front
 
 
 def pages(
@@ -111,6 +130,7 @@ def pages(
         return Page(render(metrics() + accepting.collect(), **labels), content_type=CONTENT_TYPE)
 
     return {
+        "/": front_page(),
         "/metrics": gate.describes_cluster(measured),
         "/healthz": alive,
         "/readyz": ready,

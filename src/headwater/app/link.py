@@ -38,7 +38,7 @@ class LinkProcess:
         self.settings = settings
         self.background = background
         own = self._own = Equipment(settings, background)
-        self.core = Core(settings, own.ledger, own.store, own.clock, own.chance, background=background)
+        self.core = Core(settings, own.ledger, own.store, own.clock, own.chance, background=background, role="link")
         self.core.membership.gone = nobody_serves
         connect = connector(settings.links, os.environ, own.clock, own.chance, own.openers[1])
         self.copying = Copying(self.core.domains, self.core.writers, settings, connect)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -11,6 +12,8 @@ from headwater.api.gate import Gate
 from headwater.api.listener import HttpListener
 from headwater.app import compiling
 from headwater.app.children import CHECKPOINT_SECONDS, run_child
+from headwater.app.claims import claimed, this_process
+from headwater.app.directories import begin, is_used
 from headwater.app.equipment import Equipment
 from headwater.app.exposure import check_exposure
 from headwater.app.health import Health, judged, pages
@@ -161,4 +164,9 @@ async def serve(settings: Settings, *, supervised: bool) -> None:
         process.node.membership.on_replaced = lambda replaced: halt(replaced, stop)
         return process
 
-    await serve_until_told(made, settings, supervised=supervised)
+    with contextlib.ExitStack() as stack:
+        if not supervised and is_used(settings):  # a supervisor has claimed the nodes of its brokers itself
+            begin(settings, writing=False, create=True)
+            owner = this_process("broker", settings.kafka, settings.http)
+            stack.enter_context(claimed(settings.data, owner, [settings.node], whole=False))
+        await serve_until_told(made, settings, supervised=supervised)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from headwater.app.absence import no_cluster
 from headwater.app.backup.receipt import folder_of
 from headwater.app.directories import begin
 from headwater.background import Background
@@ -45,9 +46,14 @@ class LedgerSession:
 
 
 @contextlib.asynccontextmanager
-async def ledger_session(settings: Settings, *, member: bool = False) -> AsyncIterator[LedgerSession]:
-    """Follow a cluster's ledger. As a member the command may also append to it."""
-    begin(settings, writing=member)
+async def ledger_session(
+    settings: Settings, *, member: bool = False, create: bool = False
+) -> AsyncIterator[LedgerSession]:
+    """Follow a cluster's ledger. As a member the command may also append to it.
+
+    Without a cluster nothing is created, unless the command may `create` one.
+    """
+    begin(settings, writing=member, create=create)
     command = asyncio.current_task()
     assert command is not None
 
@@ -58,6 +64,8 @@ async def ledger_session(settings: Settings, *, member: bool = False) -> AsyncIt
     domains = Domains.open(settings, background)
     try:
         await domains.follow()
+        if not create and not domains.cluster.state.position:
+            raise no_cluster(settings)
         if member:
             await domains.join()
         yield LedgerSession(domains, settings)

@@ -14,7 +14,7 @@ from headwater.cli.common import (
     fail,
     put,
     put_json,
-    put_table,
+    put_list,
     run,
 )
 from headwater.cli.connecting import connecting, open_client
@@ -204,7 +204,7 @@ def _show(output: Output, rules: list[Rule], what: str | None) -> None:
     if output is Output.JSON:
         put_json(rows)
         return
-    if rows:
-        put_table(COLUMNS, [list(row.values()) for row in rows])
+    if rows or what is None:
+        put_list(COLUMNS, [list(row.values()) for row in rows], "rules")
     if what is not None:
         put(f"{len(rows)} {'rule' if len(rows) == 1 else 'rules'} {what}\n".encode())

@@ -20,6 +20,7 @@ from headwater.cli.errors import INPUT, INTERRUPTED, OK, OTHER, exit_code
 from headwater.clock import SystemClock
 from headwater.errors import ConfigError, HeadwaterError
 from headwater.extras import missing
+from headwater.ops.visible import visible
 
 MAX_PAIRS = 1_000
 _WIDE = 10_000
@@ -53,6 +54,8 @@ _DURATION = re.compile(rf"(\d{{1,15}})({'|'.join(_UNITS)})")
 
 def complain(text: object) -> None:
     """Print one line on standard error."""
+    if isinstance(text, OSError) and text.strerror:
+        text = f"{text.filename}: {text.strerror}" if text.filename else text.strerror
     print(f"headwater: {' '.join(str(text).split())}", file=sys.stderr)
 
 
@@ -113,10 +116,10 @@ def _drop_output() -> None:
         pass  # standard output is not a file here, so nothing will be flushed
 
 
-def call(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
+def call(app: Callable[..., object], arguments: Sequence[str] | None = None) -> int:
     """Run an app and return its exit code. Typer's own code for wrong usage, 2, means a Kafka error here."""
     try:
-        result = app(arguments, standalone_mode=False)
+        result = app(arguments, prog_name="headwater", standalone_mode=False)
     except typer.Abort:
         return INTERRUPTED
     except HeadwaterError as error:
@@ -126,6 +129,9 @@ def call(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
         if lacking := missing(error):
             complain(lacking)
             return exit_code(lacking)
+        if isinstance(error, OSError) and error.filename:  # a file or directory, which the user may have named
+            complain(error)
+            return exit_code(error)
         if not hasattr(error, "exit_code"):
             traceback.print_exc()
             return OTHER
@@ -197,7 +203,7 @@ def put_json(document: object) -> None:
 
 
 def put_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Write columns without a frame, so that `awk` can read them."""
+    """Write columns without a frame, so that `awk` can read them. A terminal obeys nothing in them."""
     from rich.console import Console
     from rich.table import Table
 
@@ -205,7 +211,7 @@ def put_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     for column in columns:
         table.add_column(column, no_wrap=True, overflow="ignore")
     for row in rows:
-        table.add_row(*(str(cell) for cell in row))
+        table.add_row(*(visible(str(cell)) for cell in row))
     if sys.stdout.isatty():
         Console(file=sys.stdout, highlight=False, markup=False).print(table)
         return
@@ -213,6 +219,14 @@ def put_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     with page.capture() as lines:
         page.print(table)
     put("".join(f"{line.rstrip()}\n" for line in lines.get().splitlines()).encode())
+
+
+def put_list(columns: Sequence[str], rows: Sequence[Sequence[object]], kind: str) -> None:
+    """Write a list, or say on standard error that it is empty, so that a program reads no lines."""
+    if rows:
+        put_table(columns, rows)
+    else:
+        print(f"there are no {kind}", file=sys.stderr)
 
 
 def put_done(output: Output, kind: str, name: str, what: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.common import Output, OutputOption, json_bytes, put, put_json, put_table
+from headwater.cli.common import Output, OutputOption, json_bytes, put, put_json, put_list
 from headwater.cli.table_common import ConfigOption, DataOption, NameArgument, ask, replica_of, table_of
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ def list_(data: DataOption = None, config: ConfigOption = None, output: OutputOp
         put_json(lines)
     else:
         columns = ("topic", "dead_letter_topic", "rows", "waiting")
-        put_table([c.upper() for c in columns], [[line[c] for c in columns] for line in lines])
+        rows = [[line[c] for c in columns] for line in lines]
+        put_list([c.upper() for c in columns], rows, "topics with such records")
 
 
 def show(
@@ -71,7 +72,7 @@ def show(
         put_json(rows)
     else:
         shown = [(r["partition"], r["offset"], r["error"], (r["value"] or "")[:TEXT_WIDTH]) for r in rows]
-        put_table(["PARTITION", "OFFSET", "ERROR", "VALUE"], shown)
+        put_list(["PARTITION", "OFFSET", "ERROR", "VALUE"], shown, "such records")
 
 
 def replay(

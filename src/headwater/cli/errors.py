@@ -37,4 +37,6 @@ def exit_code(error: BaseException) -> int:
     """The exit code of an error."""
     if isinstance(error, KeyboardInterrupt | asyncio.CancelledError):
         return INTERRUPTED
+    if isinstance(error, PermissionError | FileNotFoundError):
+        return INPUT  # a file or directory that the user has named
     return e.row_of(CODES, error) if isinstance(error, HeadwaterError) else OTHER

@@ -15,6 +15,7 @@ from headwater.cli.common import (
     put,
     put_done,
     put_json,
+    put_list,
     put_table,
     run,
 )
@@ -58,8 +59,8 @@ def list_(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, output: OutputOption =
     groups = run(main())
     if output is Output.JSON:
         put_json([{"name": g.name, "state": g.state, "type": g.kind, "protocol": g.protocol_type} for g in groups])
-    elif groups:
-        put_table(["NAME", "STATE", "TYPE"], [(g.name, g.state, g.kind) for g in groups])
+    else:
+        put_list(["NAME", "STATE", "TYPE"], [(g.name, g.state, g.kind) for g in groups], "groups")
 
 
 def describe(

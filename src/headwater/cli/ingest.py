@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -112,8 +113,7 @@ async def serve(settings: Settings, spec: LinkSpec) -> None:
     """Create the link, or change it to what is asked for now, and run a whole cluster until a signal stops it."""
     from headwater.app.up.supervisor import up
 
-    await put_link(settings, spec)
-    await up(settings)
+    await up(settings, "ingest", partial(put_link, settings, spec))
 
 
 async def put_link(settings: Settings, spec: LinkSpec) -> None:
@@ -125,7 +125,7 @@ async def put_link(settings: Settings, spec: LinkSpec) -> None:
 
     check_spec(spec)
     prepare(settings)
-    async with ledger_session(settings, member=True) as here:
+    async with ledger_session(settings, member=True, create=True) as here:
         await settle_level(here.cluster, here.domains)
         await LinkChanges.of(here.domains, settings.links).ensure(spec)
 

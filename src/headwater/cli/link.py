@@ -15,6 +15,7 @@ from headwater.cli.common import (
     put,
     put_done,
     put_json,
+    put_list,
     put_table,
     serve_forever,
     unique_pairs,
@@ -138,10 +139,11 @@ def list_(data: DataOption = None, config: ConfigOption = None, output: OutputOp
     lines = ask(data, config, look)
     if output is Output.JSON:
         put_json(lines)
-    elif lines:
-        put_table(
+    else:
+        put_list(
             ["LINK", "SOURCE", "STATE", "TOPICS", "STOPPED"],
             [(line.name, ",".join(line.source), line.state, line.linked, line.stopped) for line in lines],
+            "links",
         )
 
 

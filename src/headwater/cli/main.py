@@ -11,17 +11,35 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from headwater.cli import common
 from headwater.cli.common import serve_forever
 from headwater.cli.errors import HEALTH
+from headwater.version import __version__
 
 app = typer.Typer(
     name="headwater",
     help="A streaming log that is a lakehouse.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        print(f"headwater {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def whole(
+    version: Annotated[
+        bool, typer.Option("--version", "-V", callback=_tell_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """A streaming log that is a lakehouse."""
+
 
 ConfigOption = Annotated[str | None, typer.Option("--config", metavar="FILE", help="File with settings, TOML.")]
 DataOption = Annotated[str | None, typer.Option("--data", metavar="DIR", help="Directory of ledger and objects.")]
@@ -174,13 +192,12 @@ def doctor(
         raise typer.Exit(HEALTH)
 
 
-def main() -> None:
-    """The console script."""
+def commands() -> typer.Typer:
+    """The app with all commands."""
     from headwater.cli import (
         acl,
         backup,
         cluster,
-        common,
         consume,
         cost,
         dlq,
@@ -201,7 +218,12 @@ def main() -> None:
         module.register(app)
     for module in (link, ingest, schema, dlq):
         module.register(app)
-    _leave(common.call(app))
+    return app
+
+
+def main() -> None:
+    """The console script."""
+    _leave(common.call(commands()))
 
 
 def _leave(code: int) -> NoReturn:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from enum import Enum
@@ -19,6 +19,7 @@ from headwater.cli.common import (
     BootstrapOption,
     Output,
     OutputOption,
+    complain,
     fail,
     pairs,
     put,
@@ -26,18 +27,21 @@ from headwater.cli.common import (
     run,
 )
 from headwater.cli.connecting import DEFAULT_REGISTRY, RegistryOption, connecting, open_client, open_finder
-from headwater.errors import BadInput, BadSchema, BadValue, ConfigError
+from headwater.errors import BadInput, BadSchema, BadValue, ConfigError, HeadwaterError
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
     from headwater.client.producer import Producer
+    from headwater.clock import Clock
     from headwater.lake.finding import SchemaFinder
     from headwater.schemas.payloads import Writing
 
 MAX_LINE_BYTES = 32 << 20
 _CHUNK_BYTES = 256 << 10
 _CHUNKS_AHEAD = 4
+FIRST_WORD_SECONDS, NEXT_WORD_SECONDS = 1.0, 10.0
+"""How long retries go on in silence, and how long between two words about them."""
 
 
 class Compression(Enum):
@@ -131,6 +135,28 @@ def produce(
         put(f"{records} records written to {topic}\n".encode())
 
 
+class Waiting:
+    """Says why nothing is written, once that lasts, and now and then as long as it does."""
+
+    def __init__(self, clock: Clock, tell: Callable[[str], None]) -> None:
+        self._clock = clock
+        self._tell = tell
+        self._next = 0.0
+        self._last = float("-inf")
+
+    def __repr__(self) -> str:
+        return f"<Waiting, tells again at {self._next:g}>"
+
+    def __call__(self, error: HeadwaterError) -> None:
+        now = self._clock.monotonic()
+        if now - self._last >= NEXT_WORD_SECONDS:
+            self._next = now + FIRST_WORD_SECONDS
+        self._last = now
+        if now >= self._next:
+            self._next = now + NEXT_WORD_SECONDS
+            self._tell(f"{error}; retrying")
+
+
 async def _produce(
     bootstrap: str, source: BinaryIO, size: int | None, shape: _Shape, codec: str, create: bool, registry: str
 ) -> tuple[int, int]:
@@ -145,6 +171,7 @@ async def _produce(
         Producer(client, settings) as producer,
         aclosing(_lines(source)) as chunks,
     ):
+        client.on_retry = Waiting(client.clock, complain)
         await client.topic(shape.topic, create=create)
         with _progress(size) as progress:
             task = progress.add_task(shape.topic, total=size, records=0)

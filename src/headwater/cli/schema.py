@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from headwater.cli.common import Output, OutputOption, fail, put, put_done, put_json, put_table
+from headwater.cli.common import Output, OutputOption, fail, put, put_done, put_json, put_list
 from headwater.cli.errors import INPUT
 from headwater.cli.table_common import ConfigOption, DataOption, ask
 from headwater.errors import BadInput
@@ -80,13 +80,14 @@ def list_(
     rows = _ask(data, config, look)
     if output is Output.JSON:
         put_json(rows)
-    elif rows:
-        put_table(
+    else:
+        put_list(
             ["SUBJECT", "KIND", "VERSIONS", "NEWEST", "ID", "COMPATIBILITY", "MODE"],
             [
                 (r["subject"], r["kind"], len(r["versions"]), r["versions"][-1], r["id"], r["compatibility"], r["mode"])
                 for r in rows
             ],
+            "subjects",
         )
 
 

@@ -10,7 +10,7 @@ import typer
 from msgspec.structs import asdict
 
 from headwater.cli import table_append, table_versions
-from headwater.cli.common import Output, OutputOption, put, put_json, put_table
+from headwater.cli.common import Output, OutputOption, put, put_json, put_list, put_table
 from headwater.cli.table_common import (
     POLL_SECONDS,
     ConfigOption,
@@ -56,7 +56,7 @@ def list_(data: DataOption = None, config: ConfigOption = None, output: OutputOp
             *("topic", "rows", "files", "bytes", "version"),
             *("pending_records", "held_records", "freshness_seconds"),
         )
-        put_table([c.upper() for c in columns], [[t[c] for c in columns] for t in tables])
+        put_list([c.upper() for c in columns], [[t[c] for c in columns] for t in tables], "topics")
 
 
 def describe(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +16,7 @@ from headwater.cli.common import (
     put,
     put_done,
     put_json,
+    put_list,
     put_table,
     run,
     unique_pairs,
@@ -77,8 +79,8 @@ def list_(
                 for t in topics
             ]
         )
-    elif topics:
-        put_table(["NAME", "PARTITIONS", "ID"], [(t.name, len(t.partitions), _text(t.id)) for t in topics])
+    else:
+        put_list(["NAME", "PARTITIONS", "ID"], [(t.name, len(t.partitions), _text(t.id)) for t in topics], "topics")
 
 
 def describe(
@@ -204,10 +206,13 @@ def alter(
 
 def delete(
     name: NameArgument,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Delete a topic with its records."""
+    """Delete a topic with its records. The command asks before that."""
+    if not yes:
+        _confirm(name)
 
     async def main() -> None:
         async with open_client(bootstrap) as client:
@@ -215,6 +220,14 @@ def delete(
 
     run(main())
     put_done(output, "topic", name, "deleted")
+
+
+def _confirm(name: str) -> None:
+    """Ask at a terminal. Elsewhere nobody can answer."""
+    if not sys.stdin.isatty():
+        fail(ConfigError(f"topic {name!r} would be deleted with all its records: say so with --yes"))
+    if not typer.confirm(f"Delete the topic {name!r} with all its records?", err=True):
+        fail(ConfigError(f"topic {name!r} was not deleted"))
 
 
 def _text(value: object) -> str | None:

@@ -18,6 +18,7 @@ from headwater.cli.common import (
     put,
     put_done,
     put_json,
+    put_list,
     put_table,
     run,
 )
@@ -63,13 +64,14 @@ def list_(
     documents = run(main())
     if output is Output.JSON:
         put_json(documents)
-    elif documents:
-        put_table(
+    else:
+        put_list(
             ["ID", "STATE", "PRODUCER", "EPOCH", "AGE", "PARTITIONS"],
             [
                 (d["id"], d["state"], d["producer"], d["epoch"], _age(d), len(d["partitions"]) if d["open"] else "-")
                 for d in documents
             ],
+            "transactions",
         )
 
 

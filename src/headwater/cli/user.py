@@ -14,7 +14,7 @@ from headwater.cli.common import (
     fail,
     put_done,
     put_json,
-    put_table,
+    put_list,
     run,
 )
 from headwater.cli.connecting import connecting, open_client, password_of
@@ -90,7 +90,7 @@ async def _add_offline(
     from headwater.replica.users import put_user
     from headwater.settings.settings import load
 
-    async with ledger_session(load(config, flags={"data": data}), member=True) as here:
+    async with ledger_session(load(config, flags={"data": data}), member=True, create=True) as here:
         for mechanism in mechanisms:
             await put_user(here.cluster, SystemChance(), name, mechanism, password, iterations)
 
@@ -105,9 +105,9 @@ def list_(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, output: OutputOption =
     users = run(main())
     if output is Output.JSON:
         put_json([{"name": name, "mechanisms": mechanisms} for name, mechanisms in sorted(users.items())])
-    elif users:
+    else:
         rows = [(n, m, i) for n, mechanisms in sorted(users.items()) for m, i in sorted(mechanisms.items())]
-        put_table(["NAME", "MECHANISM", "ITERATIONS"], rows)
+        put_list(["NAME", "MECHANISM", "ITERATIONS"], rows, "users")
 
 
 def delete(

@@ -115,6 +115,8 @@ class Router:
         self._cluster: Cluster | None = None
         self._topics: dict[str, tuple[float, Topic]] = {}
         self._closed = False
+        self.on_retry: Callable[[HeadwaterError], None] = lambda error: None
+        """Called with every failure before the attempt is repeated."""
 
     def __repr__(self) -> str:
         known = len(self._cluster.brokers) if self._cluster else 0
@@ -297,9 +299,11 @@ class Router:
                     raise
                 limit = settings.retry_s if within is None else within
                 if self._hopeless(error):
-                    limit = min(limit, settings.impatient_s if impatient_s is None else impatient_s)
+                    given = None if self._cluster is None else impatient_s
+                    limit = min(limit, settings.impatient_s if given is None else given)
                 if self.clock.monotonic() - began + pause > limit:
                     raise
+                self.on_retry(error)
             if topic is not None:
                 self.forget(topic)
             await asyncio.sleep(pause * (0.5 + self.chance.fraction()))

@@ -9,9 +9,7 @@ import msgspec
 from headwater.state.cluster.domain import NO_NODE, Process
 from headwater.state.cluster.state import ClusterState
 from headwater.state.machine import State
-from headwater.state.streams.domain import COMPACTION
 from headwater.state.streams.state import StreamsState
-from headwater.types import CLUSTER
 
 
 class MemberLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,7 +18,7 @@ class MemberLine(msgspec.Struct, frozen=True, kw_only=True):
     node: int | None
     """None for a process that serves no clients."""
     role: str = "broker"
-    """`broker`, `compactor`, or `other`: a gateway or a command."""
+    """`broker`, `compactor`, `gateway`, `link`, `command`, or `other`."""
     zone: str
     """The zone that the process is in."""
     addresses: dict[str, str]
@@ -75,13 +73,11 @@ def member_line(
     cluster: ClusterState, states: Sequence[State], member: Process, beating: Collection[str] | None = None
 ) -> MemberLine:
     """A process. `beating` has the names of those that showed a sign of life, if the caller has looked."""
-    compaction = [state.lease(COMPACTION) for state in states if state.domain != CLUSTER]
-    compacts = any(lease is not None and lease.holder == member.epoch for lease in compaction)
     health = cluster.rotation.reports.get(member.epoch)
     serves = member.node != NO_NODE
     return MemberLine(
         node=member.node if serves else None,
-        role="broker" if serves else "compactor" if compacts else "other",
+        role="broker" if serves else role_of(member.name),
         zone=member.zone,
         epoch=member.epoch,
         version=member.build,
@@ -92,6 +88,12 @@ def member_line(
         publish_us=health.publish_us if health is not None and health.publish_us >= 0 else None,
         fetch_us=health.fetch_us if health is not None and health.fetch_us >= 0 else None,
     )
+
+
+def role_of(process: str) -> str:
+    """What a process without a node is, by its name."""
+    role = process.partition("/")[0]
+    return role if role.isalpha() else "other"
 
 
 def _shown(host: str) -> str:
@@ -108,17 +110,19 @@ def member_lines(
 
 
 def lease_lines(cluster: ClusterState, states: Sequence[State]) -> list[LeaseLine]:
-    """The leases of all domains."""
+    """The leases of all domains that a process holds. One that has run out, or whose process is gone, is free."""
     found = []
     for state in states:
         for name, lease in sorted(state.leases().items()):
             holder = cluster.processes.get(lease.holder)
+            if holder is None or lease.expires_ms <= state.clock_ms:
+                continue
             found.append(
                 LeaseLine(
                     domain=state.domain,
                     name=name,
                     holder=lease.holder,
-                    node=holder.node if holder is not None and holder.node != NO_NODE else None,
+                    node=holder.node if holder.node != NO_NODE else None,
                     runs_out_in_ms=lease.expires_ms - state.clock_ms,
                 )
             )

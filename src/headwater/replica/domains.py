@@ -16,7 +16,7 @@ from headwater.ledger import open_ledger
 from headwater.ledger.contract import Ledger
 from headwater.objects import ObjectStore, open_store
 from headwater.replica.clocks import clock_words
-from headwater.replica.membership import SESSION_SECONDS, Membership
+from headwater.replica.membership import COMMAND, SESSION_SECONDS, Membership
 from headwater.replica.replica import Replica
 from headwater.replica.room import Room
 from headwater.settings.settings import Settings
@@ -51,6 +51,7 @@ class Domains(Mapping[Domain, Replica[StreamsState]]):
         listeners: tuple[Listener, ...] = (),
         session_seconds: float = SESSION_SECONDS,
         make_streams: Callable[[Domain], StreamsState] = StreamsState,
+        role: str = COMMAND,
     ) -> None:
         self.ledger = ledger
         self.store = store
@@ -74,17 +75,19 @@ class Domains(Mapping[Domain, Replica[StreamsState]]):
             listeners=listeners,
             session_seconds=session_seconds,
             background=self.background,
+            role=role,
         )
 
     @classmethod
-    def open(cls, settings: Settings, background: Background | None = None) -> Domains:
+    def open(cls, settings: Settings, background: Background | None = None, role: str = COMMAND) -> Domains:
         """Open the ledger and the store that the settings name, for a process that serves no clients."""
         clock = host_clock()
         background = background or Background(clock)
         ledger = open_ledger(settings.ledger_url, settings.object_store, background)
         store = open_store(settings.objects_url, settings.object_store)
         session = settings.process_session_ms / 1000
-        return cls(ledger, store, clock, SystemChance(), background, zone=settings.zone, session_seconds=session)
+        chance = SystemChance()
+        return cls(ledger, store, clock, chance, background, zone=settings.zone, session_seconds=session, role=role)
 
     def __repr__(self) -> str:
         return f"<Domains {[self.cluster, *self._streams.values()]}>"

@@ -46,6 +46,9 @@ TICK_SECONDS = 20.0
 CONTACT_SECONDS = 10.0
 """After this time without contact to domain 0, a process answers with retriable errors only."""
 
+COMMAND = "command"
+"""The role of a process that is there for a while and serves nobody."""
+
 MEMBERSHIP = Duty("membership", OnDeath.END, "keeps the process's epoch and fences processes that show no beats")
 BEATS = Duty("beats", OnDeath.END, "shows the other processes that this one is alive")
 
@@ -70,7 +73,9 @@ class Membership:
         listeners: tuple[Listener, ...] = (),
         session_seconds: float = SESSION_SECONDS,
         background: Background | None = None,
+        role: str = COMMAND,
     ) -> None:
+        """`role` says what a process without a node is, for those who list processes."""
         self._background = background or Background(clock)
         self._duties: list[Supervised] = []
         self._ledger = ledger
@@ -83,9 +88,9 @@ class Membership:
         self.listeners = listeners
         self.epoch = Epoch(0)
         self.process = ""
-        """The name for the current epoch: node, version, a random id, a number. A repeated `TakeEpoch` with the same
-        name returns the same epoch."""
-        self._identity = f"{node}/{__version__}/{chance.uuid()}"
+        """The name for the current epoch: node or role, version, a random id, a number. A repeated `TakeEpoch` with the
+        same name returns the same epoch."""
+        self._identity = f"{role if node == NO_NODE else node}/{__version__}/{chance.uuid()}"
         self._lives = 0
         self._last_epoch = Epoch(0)
         self.on_epoch: Callable[[Epoch], None] | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headwater.configs.topics import DLQ_TOPIC
+from headwater.configs.topics import DLQ_TOPIC, NO_SCHEMA, TABLE_FLATTEN, VALUE_SCHEMA, TopicConfig
 from headwater.errors import ConfigError, Exists, InvalidName, InvalidPartitions, LimitReached
 from headwater.replica.internal_topics import topic_alike, topic_by_name
 from headwater.settings.limits import Limits
@@ -49,12 +49,24 @@ def check_growth(limits: Limits, topic: Topic, count: int) -> None:
     within_limit(limits, count)
 
 
-def check_letters(state: ClusterState, name: str, configs: Mapping[str, str], before: Mapping[str, str]) -> None:
+def check_choices(state: ClusterState, name: str, configs: Mapping[str, str], before: Mapping[str, str]) -> None:
+    """Raise if a topic's configs do not fit each other, or other topics. `before` are its configs before the change.
+
+    What a topic has already is not judged again.
+    """
+    _check_letters(state, name, configs, before)
+    wanted = TopicConfig.of(configs, state.resources.common)
+    if wanted.flatten and wanted.value_schema == NO_SCHEMA and configs.get(TABLE_FLATTEN) != before.get(TABLE_FLATTEN):
+        raise ConfigError(
+            f"{TABLE_FLATTEN} has no effect on topic {name!r}: its values have no schema; set {VALUE_SCHEMA}, too"
+        )
+
+
+def _check_letters(state: ClusterState, name: str, configs: Mapping[str, str], before: Mapping[str, str]) -> None:
     """Raise if a topic cannot have the dead-letter topic that its configs name.
 
     A dead-letter topic has none itself: letters would go in a circle, or from one topic to the next. Two changes at the
-    same time may still do that; then no letters are written, and the compactor says so. What a topic has already is not
-    judged again: `before` are its configs before the change.
+    same time may still do that; then no letters are written, and the compactor says so.
     """
     target = configs.get(DLQ_TOPIC, "")
     if not target or target == before.get(DLQ_TOPIC, ""):
@@ -68,3 +80,8 @@ def check_letters(state: ClusterState, name: str, configs: Mapping[str, str], be
         )
     if any(other.configs.get(DLQ_TOPIC) == name and not other.deleting for other in state.topics.values()):
         raise ConfigError(f"Topic {name!r} cannot have a dead-letter topic: it is that of another topic ({DLQ_TOPIC})")
+    if found is None or found.deleting:
+        raise ConfigError(
+            f"Topic {target!r} cannot be the dead-letter topic of {name!r}: there is no such topic; create it first "
+            f"({DLQ_TOPIC})"
+        )

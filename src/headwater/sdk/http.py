@@ -95,7 +95,9 @@ class Http:
         *,
         timeout: float = 30.0,
         clock: Clock | None = None,
+        waits: bool = True,
     ) -> None:
+        """With `waits`, a gateway that is not there yet is waited for, as one that went away always is."""
         login = login or Login()
         user, password, token, ca = login.user, login.password, login.token, login.ca
         parts = urlsplit(url)
@@ -113,6 +115,8 @@ class Http:
             raise ConfigError(f"{url!r}: {error}") from None
         self.url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
         self.timeout = timeout
+        self._expected = waits
+        """Whether a gateway that refuses the connection may be there soon."""
         self.clock = clock or SystemClock()
         self._base = parts.path.rstrip("/")
         self._tls = _context(ca) if parts.scheme == "https" else None
@@ -159,6 +163,8 @@ class Http:
                     return answer
                 raise problem(answer.status, answer.data)
             except HeadwaterError as error:
+                if self._is_absent(error):
+                    raise
                 unknown = unknown or isinstance(error, OutcomeUnknown)
                 again = isinstance(error, Retriable) and (repeat or not isinstance(error, OutcomeUnknown))
                 if not again or self.clock.monotonic() + pause >= give_up:
@@ -195,7 +201,7 @@ class Http:
             except Retriable as error:
                 connection.close()
                 lost = body is not None and isinstance(error, OutcomeUnknown)
-                if lost or self.clock.monotonic() + pause >= give_up:
+                if lost or self._is_absent(error) or self.clock.monotonic() + pause >= give_up:
                     raise
             except BaseException:
                 _reset(connection)
@@ -208,6 +214,10 @@ class Http:
             raise NotReady(f"the answer of {self.url} ended early: {_words(error)}") from error
         finally:
             connection.close()
+
+    def _is_absent(self, error: HeadwaterError) -> bool:
+        """Whether the gateway was not there, and nobody waits for its start."""
+        return isinstance(error, _NotSent) and not self._expected
 
     def _once(self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
         connection = self._take()
@@ -242,7 +252,11 @@ class Http:
             except ssl.SSLCertVerificationError as error:
                 raise ConfigError(f"{self.url}: its certificate is not trusted ({error.verify_message})") from error
             except OSError as error:
-                raise _NotSent(f"no gateway answers at {self.url}: {_words(error)}") from error
+                raise _NotSent(
+                    f"no gateway answers at {self.url}: {_words(error)}; start `headwater up`, or name the URL of a "
+                    "gateway that runs"
+                ) from error
+            self._expected = True
         try:
             connection.request(method, target, body, {**self._headers, **headers})
             return connection.getresponse()

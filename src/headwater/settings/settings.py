@@ -22,6 +22,7 @@ from headwater.settings.limits import Limits as Limits
 from headwater.settings.limits import Quotas as Quotas
 from headwater.settings.links import Links as Links
 from headwater.settings.links import check_links
+from headwater.settings.names import check_names, variables
 from headwater.settings.objects import StoreOptions
 from headwater.settings.schema_registry import SchemaRegistry as SchemaRegistry
 from headwater.settings.schema_registry import check_schema_registry
@@ -38,7 +39,6 @@ from headwater.settings.sql import Sql as Sql
 from headwater.settings.sql import check_sql
 
 MIB = 1 << 20
-ENV_PREFIX = "HEADWATER_"
 MIN_PROCESS_SESSION_MS = 600
 INTERNAL = "INTERNAL"
 """Name of the listener for other brokers only. No client is given its address."""
@@ -351,9 +351,9 @@ def load(
             _merge(tree, msgspec.json.decode(text, type=dict) if file.endswith(".json") else tomllib.loads(text))
         except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.MsgspecError) as error:
             raise ConfigError(f"cannot read the settings in {file}: {error}") from error
-    for name, value in sorted((os.environ if environment is None else environment).items()):
-        if name.startswith(ENV_PREFIX) and not name.startswith(f"{ENV_PREFIX}TEST_"):
-            _put(tree, name.removeprefix(ENV_PREFIX).lower().split("__"), value)
+        check_names(Settings, tree)
+    for keys, value in variables(Settings, os.environ if environment is None else environment):
+        _put(tree, keys, value)
     for name, value in (flags or {}).items():
         if value is not None:
             _put(tree, name.split("."), value)

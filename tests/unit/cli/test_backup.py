@@ -60,5 +60,5 @@ def test_what_is_wrong(data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[
     assert called("--data", str(data), str(data / "inside")) == errors.INPUT
     assert called("--data", str(tmp_path / "none"), str(tmp_path / "copy")) == errors.INPUT
     said = capfd.readouterr().err
-    assert "overlap" in said and "there is no cluster" in said
+    assert "overlap" in said and "no cluster here" in said
     assert not (tmp_path / "copy").exists() and not (data / "inside").exists()

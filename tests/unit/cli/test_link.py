@@ -41,7 +41,7 @@ class Commands:
 
     async def _begin(self) -> None:
         """A cluster of the newest level, with a link."""
-        async with ledger_session(self.settings, member=True) as here:
+        async with ledger_session(self.settings, member=True, create=True) as here:
             await settle_level(here.cluster, here.domains)
             await LinkChanges.of(here.domains, self.settings.links).create(FIRST)
 
@@ -64,7 +64,7 @@ class Commands:
         """Let a link copy a topic."""
 
         async def main() -> None:
-            async with ledger_session(self.settings, member=True) as here:
+            async with ledger_session(self.settings, member=True, create=True) as here:
                 chance = SystemChance()
                 topics = Topics(here.cluster, here.domains, chance)
                 linking = Linking(here.cluster, here.domains, topics, chance)

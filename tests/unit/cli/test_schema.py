@@ -33,7 +33,7 @@ class Commands:
         asyncio.run(self._begin())
 
     async def _begin(self) -> None:
-        async with ledger_session(self.settings, member=True) as here:
+        async with ledger_session(self.settings, member=True, create=True) as here:
             await settle_level(here.cluster, here.domains)
 
     def file(self, text: str, name: str = "s.avsc") -> str:
@@ -50,7 +50,7 @@ class Commands:
 
     def ok(self, *arguments: str) -> str:
         code, out, err = self(*arguments)
-        assert (code, err) == (0, "")
+        assert code == 0 and err in ("", "there are no subjects\n")
         return out
 
     def json(self, *arguments: str) -> Any:

@@ -74,7 +74,7 @@ def test_list_with_filters(brokers: TransactionBrokers) -> None:
     assert ids("--state", "Ongoing") == ["orders"]
     assert ids("--state", "Ongoing", "--state", "Empty") == ["new", "orders"]
     assert ids("--older-than", "90s") == ["orders"]
-    assert headwater(brokers, "list", "--state", "CompleteCommit") == (OK, "", "")
+    assert headwater(brokers, "list", "--state", "CompleteCommit") == (OK, "", "there are no transactions\n")
     for arguments, says in ((("--state", "ongoing"), "no state 'ongoing'"), (("--older-than", "long"), "a duration")):
         code, out, err = headwater(brokers, "list", *arguments)
         assert (code, out) == (CONFIG, "") and says in err

@@ -1,8 +1,9 @@
 """Holds as they are described, for the command line, HTTP and metrics."""
 
-from headwater.replica.described import hold_lines, oldest_seconds
+from headwater.replica.described import hold_lines, lease_lines, member_line, oldest_seconds
 from headwater.state.cluster.state import ClusterState
-from headwater.state.commands.base import Fence, Tick
+from headwater.state.commands.base import Fence, TakeLease, Tick
+from headwater.state.commands.cluster import TakeEpoch
 from headwater.state.commands.holds import TakeHold
 from headwater.state.commands.streams import DropStreams
 from headwater.state.streams.state import StreamsState
@@ -33,3 +34,20 @@ def test_holds_are_described() -> None:
     assert oldest_seconds([state]) == 3
     scribe.do(1, Fence(GATEWAY), START_MS + 4_000)
     assert oldest_seconds([state]) == 1
+
+
+def test_leases_of_the_dead_are_not_shown() -> None:
+    """Neither one whose process is gone, nor one that has run out: both are free."""
+    cluster = ClusterState()
+    scribe = Scribe(cluster)
+    for name in ("1/0.1/a/1", "compactor/0.1/b/1"):
+        scribe.do(0, TakeEpoch(name, 1 if name[0] == "1" else -1, "", (), 1, "0.1"))
+    first, second = cluster.processes
+    scribe.do(first, TakeLease("kept", 9_000))
+    scribe.do(second, TakeLease("short", 1_000))
+    assert [line.name for line in lease_lines(cluster, [cluster])] == ["kept", "short"]
+    assert [member_line(cluster, [], member).role for member in cluster.processes.values()] == ["broker", "compactor"]
+    scribe.do(first, Tick(), START_MS + 2_000)
+    assert [line.name for line in lease_lines(cluster, [cluster])] == ["kept"]
+    scribe.do(second, Fence(first), START_MS + 2_000)
+    assert lease_lines(cluster, [cluster]) == []

@@ -91,7 +91,7 @@ def test_a_command_whose_replica_halts_ends(tmp_path: Path) -> None:
     """It would wait for ever for what the replica no longer brings."""
 
     async def story() -> None:
-        async with ledger_session(Settings(data=str(tmp_path))) as session:
+        async with ledger_session(Settings(data=str(tmp_path)), create=True) as session:
             await session.domains.ledger.append(ONE, b"\x94\x01\x02\x03\x91\x92\xa7unknown\x01")
             await asyncio.Event().wait()
 

@@ -156,6 +156,11 @@ def test_time_is_up() -> None:
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
         with client(url, timeout=0.05) as http, pytest.raises(NotReady, match="no gateway answers at http"):
             http.get("/v1")
+        with client(url, timeout=1e9, waits=False) as http:
+            with pytest.raises(NotReady, match=r"no gateway answers at http.*; start `headwater up`"):
+                http.get("/v1")
+            with pytest.raises(NotReady, match="no gateway answers"), http.stream("/v1", {}, {}):
+                pass
 
 
 def test_a_connection_that_was_closed_meanwhile_is_not_used() -> None:

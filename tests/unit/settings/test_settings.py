@@ -9,7 +9,7 @@ import pytest
 
 from headwater.app.compactor import slots
 from headwater.errors import ConfigError
-from headwater.settings.settings import ENV_PREFIX, MIB, Lake, Settings, Spark, load, parse_address, parse_listeners
+from headwater.settings.settings import MIB, Lake, Settings, Spark, load, parse_address, parse_listeners
 from tests.support.promise import promise
 
 PROMISES = ("O8", "O1")
@@ -60,7 +60,7 @@ def test_one_value_of_a_profile(tmp_path: Path) -> None:
     """The others keep the defaults of that very profile."""
     file = tmp_path / "settings.toml"
     file.write_text("[wal.latency]\ngather_ms = 3\n")
-    settings = load(str(file), {f"{ENV_PREFIX}WAL__COST__FLUSHES": "9"})
+    settings = load(str(file), {"HEADWATER_WAL__COST__FLUSHES": "9"})
     default = Settings().wal
     assert settings.wal.cost.flushes == 9
     assert settings.wal.cost.min_interval_ms == default.cost.min_interval_ms == 200
@@ -141,8 +141,32 @@ def test_a_refusal_names_the_setting_with_its_section(name: str) -> None:
 @promise("O8")
 def test_unknown_variables_are_refused() -> None:
     """A misspelt variable is a mistake, not a wish that is ignored."""
-    with pytest.raises(ConfigError, match="brokerz"):
-        load(environment={"HEADWATER_BROKERZ": "3"})
+    for given, nearest in {
+        "HEADWATER_BROKERZ": "HEADWATER_BROKERS",
+        "HEADWATER_WAL_HOLD_MS": "HEADWATER_WAL__HOLD_MS",
+    }.items():
+        with pytest.raises(ConfigError, match=f"there is no setting {given}; the nearest one is {nearest};"):
+            load(environment={given: "3"})
+    with pytest.raises(ConfigError, match="there is no setting HEADWATER_Q; docs"):
+        load(environment={"HEADWATER_Q": "3"})
+
+
+@promise("O8")
+def test_unknown_names_of_a_file_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    for text, words in {
+        "[wal]\nhold_m = 3": "no setting wal.hold_m; the nearest one is wal.hold_ms",
+        "nodes = 3": "no setting nodes; the nearest one is node",
+        "[wall.cost]\nflushes = 3": "no setting wall.cost.flushes; the nearest one is wal.cost.flushes",
+    }.items():
+        file.write_text(text)
+        with pytest.raises(ConfigError, match=words):
+            load(str(file))
+
+
+@promise("O8")
+def test_the_gateway_of_commands_is_no_setting_of_a_process() -> None:
+    assert load(environment={"HEADWATER_GATEWAY_URL": "http://127.0.0.1:1"}) == Settings()
 
 
 @promise("O8")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headwater import modes
+from headwater.app.absence import no_cluster
 from headwater.app.backup.placing import LEDGER, OBJECTS, locked, place, staging_of
 from headwater.app.backup.receipt import FOLDER, Receipt, folder_of, read_receipt, write_receipt
 from headwater.errors import ConfigError, StoreUnavailable
@@ -30,7 +31,7 @@ class Source:
                 "docs/guides/backup.md says what to do with other stores"
             )
         if not ledger.is_file():
-            raise ConfigError(f"there is no cluster to back up: {ledger} does not exist")
+            raise no_cluster(settings)
         self.data = Path(settings.data).absolute()
         self.ledger = ledger
         self.objects = objects

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from headwater.app.absence import no_cluster
 from headwater.app.directories import begin
 from headwater.app.doctor.objects import ObjectCheck, Progress
 from headwater.app.doctor.report import Report
@@ -37,6 +38,8 @@ async def examine(settings: Settings, *, deep: bool = False, tell: Callable[[Pro
     try:
         cluster = new_state(CLUSTER)
         await _load(ledger, store, cluster, report)
+        if not cluster.position and not report.findings:
+            raise no_cluster(settings)
         for domain in domains:
             state = new_state(domain)
             await _load(ledger, store, state, report)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import html
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,12 +17,21 @@ import msgspec
 from headwater import descriptors
 from headwater.api.listener import HttpListener
 from headwater.app import compiling
-from headwater.app.directories import prepare
+from headwater.app.claims import claimed, this_process
+from headwater.app.directories import begin, prepare
 from headwater.app.exposure import check_exposure
-from headwater.app.health import Health, PartHealth, alive, page_of
+from headwater.app.health import Health, PartHealth, alive, front_page, page_of
 from headwater.app.lifecycle import LINKS_WORD
-from headwater.app.peers import make_secret
 from headwater.app.signals import leave_on_signals
+from headwater.app.up.portions import (
+    broker_settings,
+    gateway_settings,
+    inside,
+    link_settings,
+    sharing,
+    shown,
+    wanted_extras,
+)
 from headwater.app.up.welcome import Serving, lacking
 from headwater.app.up.welcome import text as welcome_text
 from headwater.background import Background, DutyReport, launch
@@ -32,7 +42,7 @@ from headwater.log.damage import DamageLine
 from headwater.ops import logs
 from headwater.ops.http import Page, Request, ask, problem
 from headwater.ops.metrics import CONTENT_TYPE, merge
-from headwater.settings.settings import HttpSecurity, Settings, parse_address, parse_listeners, parse_zones
+from headwater.settings.settings import Settings, parse_address, parse_listeners
 
 log = logging.getLogger("headwater.supervisor")
 RESTART_SECONDS = 0.2
@@ -104,7 +114,7 @@ class Child:
     def kafka(self) -> str:
         """The addresses of a broker's listeners, with the ports that it has."""
         listeners = parse_listeners(self.settings.kafka).items()
-        return ",".join(f"{name}={_shown(host)}:{self.kafka_ports.get(name, port)}" for name, (host, port) in listeners)
+        return ",".join(f"{name}={shown(host)}:{self.kafka_ports.get(name, port)}" for name, (host, port) in listeners)
 
     def report(self) -> DutyReport:
         """The state of the process, as a duty of the supervisor."""
@@ -201,8 +211,10 @@ class ClusterHealth(msgspec.Struct, omit_defaults=True):
 class Supervisor:
     """All children of one `headwater up`."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, tell: Callable[[Serving], None] = lambda _: None) -> None:
+        """`tell` gets what the cluster serves, once it does."""
         self._settings = settings
+        self._tell = tell
         self._background = Background()
         check_exposure(settings, gateway=settings.gateway.enabled)
         directory = prepare(settings, run=True)
@@ -211,7 +223,7 @@ class Supervisor:
         self.compactors: list[Child] = []
         self._lacks = lacking(wanted_extras(settings))
         if settings.lake.enabled and "lake" not in self._lacks:
-            own = _inside(settings)
+            own = inside(settings)
             self.compactors.append(Child("compactor", "compactor", own, directory))
         self.gateways: list[Child] = []
         if settings.gateway.enabled:
@@ -221,6 +233,7 @@ class Supervisor:
         self._http = HttpListener(
             settings,
             {
+                "/": front_page(self._other_port()),
                 "/metrics": self._metrics,
                 "/healthz": alive,
                 "/readyz": self._ready,
@@ -242,7 +255,9 @@ class Supervisor:
             if everybody in done:
                 kafka = ",".join(child.kafka for child in self.brokers)
                 http = f"{self._http.host}:{self._http.port}{self._gateway_address()}"
-                welcome = welcome_text(self._serving())
+                serving = self._serving()
+                self._tell(serving)
+                welcome = welcome_text(serving)
                 print(f"headwater ready: kafka {kafka}, http {http}\n{welcome}", flush=True)  # noqa: T201
                 if not compiling.is_made():
                     running.append(launch(self._compile(stop)))
@@ -277,10 +292,16 @@ class Supervisor:
         """The addresses of the gateway in the line that says that all are ready."""
         own, text = self._settings.gateway, ""
         for child in self.gateways:
-            text += f", gateway {_shown(parse_address(own.http)[0])}:{child.gateway_port}"
+            text += f", gateway {shown(parse_address(own.http)[0])}:{child.gateway_port}"
             if own.flight:
-                text += f", flight {_shown(parse_address(own.flight)[0])}:{child.flight_port}"
+                text += f", flight {shown(parse_address(own.flight)[0])}:{child.flight_port}"
         return text
+
+    def _other_port(self) -> str:
+        """Where to go on from the port of health pages."""
+        if not self._settings.gateway.enabled:
+            return ""
+        return f"<p>SQL and the HTTP API are at {html.escape(self._settings.gateway.http)}, described below /docs.</p>"
 
     def _serving(self) -> Serving:
         own = self._settings.gateway
@@ -288,8 +309,8 @@ class Supervisor:
         gateway = flight = ""
         for child in self.gateways:
             host = parse_address(own.http)[0]
-            gateway = f"{'https' if tls else 'http'}://{_shown(host)}:{child.gateway_port}"
-            flight = f"{_shown(parse_address(own.flight)[0])}:{child.flight_port}" if own.flight else ""
+            gateway = f"{'https' if tls else 'http'}://{shown(host)}:{child.gateway_port}"
+            flight = f"{shown(parse_address(own.flight)[0])}:{child.flight_port}" if own.flight else ""
         return Serving(
             kafka=self.brokers[0].kafka.partition(",")[0].rpartition("=")[2],
             pages=f"{'https' if tls else 'http'}://{self._http.host}:{self._http.port}/health",
@@ -382,18 +403,6 @@ class Supervisor:
         return await asyncio.gather(*(child.page(whole) for child in self.children))
 
 
-def wanted_extras(settings: Settings) -> list[str]:
-    """The extras that the settings ask for."""
-    gateway = settings.gateway.enabled
-    wanted = {
-        "lake": settings.lake.enabled,
-        "sql": gateway and settings.sql.enabled,
-        "registry": gateway,
-        "flight": gateway and bool(settings.gateway.flight),
-    }
-    return [extra for extra, needed in wanted.items() if needed]
-
-
 def _told(page: Page) -> Health | None:
     """The health in the answer of a process; None if it did not answer."""
     try:
@@ -407,89 +416,32 @@ def _refusal(pages: Sequence[Page]) -> Page | None:
     return next((page for page in pages if page.status in (401, 403, 429)), None)
 
 
-def _inside(settings: Settings) -> Settings:
-    """The settings of a child: its pages are on loopback, and TLS ends at the supervisor."""
-    http = HttpSecurity(authentication=settings.security.http.authentication)
-    return msgspec.structs.replace(
-        settings,
-        http="127.0.0.1:0",
-        data=str(Path(settings.data).absolute()),
-        security=msgspec.structs.replace(settings.security, http=http),
-    )
-
-
-def gateway_settings(settings: Settings) -> Settings:
-    """The settings of a gateway: its pages are on loopback, without TLS; its API has the TLS of the settings."""
-    data = str(Path(settings.data).absolute())
-    return msgspec.structs.replace(settings, http="127.0.0.1:0", data=data, zones="", zone=_zone(settings))
-
-
-def link_settings(settings: Settings) -> Settings:
-    """The settings of a link process: its pages are on loopback, without TLS."""
-    return msgspec.structs.replace(_inside(settings), zones="", zone=_zone(settings))
-
-
-def _zone(settings: Settings) -> str:
-    """The zone of the first broker."""
-    return (parse_zones(settings.zones) or [settings.zone])[0]
-
-
-def sharing(settings: Settings, directory: Path) -> Settings:
-    """Settings with which several brokers share reads on loopback, with a secret, unless `internal` is set."""
-    if settings.internal or settings.brokers == 1:
-        return settings
-    secret = settings.internal_secret_file or make_secret(directory, SystemChance())
-    return msgspec.structs.replace(settings, internal="127.0.0.1:0", internal_secret_file=secret)
-
-
-def broker_settings(settings: Settings) -> list[Settings]:
-    """The settings of each broker. Node ids and ports count up from the first; zones are assigned round robin."""
-    found = []
-    zones = parse_zones(settings.zones) or [settings.zone]
-    for i in range(settings.brokers):
-        listeners = ",".join(
-            f"{name}={_counted(f'{_shown(host)}:{port}', i)}"
-            for name, (host, port) in parse_listeners(settings.kafka).items()
-        )
-        advertised = settings.advertise and ",".join(
-            f"{name}={_shown(host)}:{port + i}" for name, (host, port) in parse_listeners(settings.advertise).items()
-        )
-        found.append(
-            msgspec.structs.replace(
-                _inside(settings),
-                node=settings.node + i,
-                zone=zones[i % len(zones)],
-                zones="",
-                internal=_counted(settings.internal, i) if settings.internal else "",
-                kafka=listeners,
-                advertise=advertised,
-            )
-        )
-    return found
-
-
 def _ports(text: str) -> dict[str, int]:
     """The ports of listeners by their names, as a broker tells them."""
     pairs = (word.rpartition(":") for word in text.split(",") if word)
     return {name: int(port) for name, _, port in pairs}
 
 
-def _counted(address: str, i: int) -> str:
-    """The address of the i-th broker. Port 0 stays: the system chooses a port for each broker."""
-    host, port = parse_address(address)
-    return f"{_shown(host)}:{port + i if port else 0}"
+async def up(settings: Settings, command: str = "up", before: Callable[[], Awaitable[None]] | None = None) -> None:
+    """Run a whole cluster on this machine until a signal stops it.
 
-
-def _shown(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
-
-
-async def up(settings: Settings) -> None:
-    """Run a whole cluster on this machine until a signal stops it."""
+    `before` is done once the data directory is this process's own, and before anything runs.
+    """
     logs.setup(settings.log_level, node="supervisor")
     descriptors.claim(settings.limits.reserved_descriptors)
-    try:
-        await Supervisor(settings).run()
-    except HeadwaterError:
-        log.error("giving up")
-        raise
+    begin(settings, writing=False, create=True)
+    gateway = settings.gateway.http if settings.gateway.enabled else ""
+    owner = this_process(command, settings.kafka, settings.http, gateway)
+    nodes = range(settings.node, settings.node + settings.brokers)
+    with claimed(settings.data, owner, nodes, whole=True) as claims:
+
+        def tell(serving: Serving) -> None:
+            claims.say(this_process(command, serving.kafka, serving.pages, serving.gateway))
+
+        try:
+            if before is not None:
+                await before()
+            await Supervisor(settings, tell).run()
+        except HeadwaterError:
+            log.error("giving up")
+            raise

@@ -13,6 +13,7 @@ from headwater.cli.common import call_plainly, fail, flush, parse_duration, put
 from headwater.cli.sql.wishes import BINARY, SqlOutput, Wish, parse_as_of, parse_parameter
 from headwater.errors import ConfigError, HeadwaterError
 from headwater.query.asking import Engine
+from headwater.settings.names import GATEWAY_VARIABLE
 
 if TYPE_CHECKING:
     from headwater.sdk.remote import RemoteConnection
@@ -63,7 +64,7 @@ def sql(
     ] = None,
     timing: Annotated[bool, typer.Option("--timing", help="Show the time of each query.")] = False,
     gateway: Annotated[
-        str, typer.Option("--gateway", metavar="URL", envvar="HEADWATER_GATEWAY_URL", help="URL of a gateway.")
+        str, typer.Option("--gateway", metavar="URL", envvar=GATEWAY_VARIABLE, help="URL of a gateway.")
     ] = DEFAULT_GATEWAY,
     user: Annotated[str | None, typer.Option("--user", metavar="NAME", help="User to log in as.")] = None,
     password_file: Annotated[
@@ -123,7 +124,7 @@ def _connected(
 
     password = password_of(password_file, f"Password of {user}") if user else None
     token = read_secret(token_file) if token_file else None
-    return RemoteConnection(Http(gateway, Login(user, password, token, ca), timeout=TRY_SECONDS))
+    return RemoteConnection(Http(gateway, Login(user, password, token, ca), timeout=TRY_SECONDS, waits=False))
 
 
 def _script(cluster: RemoteConnection, text: str, wish: Wish) -> None:
@@ -150,11 +151,12 @@ def _script(cluster: RemoteConnection, text: str, wish: Wish) -> None:
 
 def parts(text: str) -> Iterator[str]:
     """Statements and commands of a script, in order. A command is a line that begins with a backslash."""
+    from headwater.cli.sql.shell import WORDS, word_of
     from headwater.cli.sql.statements import is_empty, is_finished
 
     held = ""
     for line in text.splitlines(keepends=True):
-        if line.startswith("\\") and is_empty(held):
+        if (line.startswith("\\") or word_of(line) in WORDS) and is_empty(held):
             yield line
             continue
         held += line

@@ -6,15 +6,16 @@ prompt with history and completion.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from headwater.cli.sql.asking import Asker
 from headwater.cli.sql.completing import quoted
 from headwater.cli.sql.statements import statements
-from headwater.cli.sql.tables import visible
 from headwater.cli.sql.wishes import BINARY, SqlOutput, Wish, parse_as_of
-from headwater.errors import BadInput, ConfigError, NotFound
+from headwater.errors import BadInput, ConfigError, NotFound, StatementRefused
+from headwater.ops.visible import visible, width_of
 from headwater.query.asking import Engine
 
 if TYPE_CHECKING:
@@ -28,9 +29,30 @@ HELP = r"""Statements end with a semicolon. Ctrl-C cancels a query, Ctrl-D leave
 \format NAME   the form of results: table, json, ndjson or csv
 \asof STATE    the state of the tables: a version, a tag, a time or offsets; without one the present
 \x             whether each column of a row has a line of its own
-\?             this text
-\q             leave"""
+\?             this text, as help does
+\q             leave, as exit and quit do"""
 PAGE_ITEMS = 1_000
+WORDS = {"exit": r"\q", "quit": r"\q", "help": r"\?"}
+"""What is typed without a backslash by habit. No statement is one of these words."""
+
+
+def word_of(text: str) -> str:
+    """A line without what may be around a word."""
+    return text.strip().rstrip(";").rstrip().lower()
+
+
+_PLACE = re.compile(r"\(line (\d+), column (\d+)\)")
+
+
+def pointed(statement: str, error: str) -> list[str]:
+    """The line of a statement that an error names, with a caret below the place; nothing if it names none."""
+    found = _PLACE.search(error)
+    lines = statement.splitlines()
+    if found is None or not 0 < int(found[1]) <= len(lines):
+        return []
+    line, column = lines[int(found[1]) - 1], int(found[2])
+    margin = "".join("\t" if char == "\t" else " " * width_of(visible(char)) for char in line[: column - 1])
+    return [visible(line).replace("\\t", "\t"), f"{margin}^"]
 
 
 class Leave(Exception):
@@ -40,7 +62,15 @@ class Leave(Exception):
 class Shell:
     """Runs what was typed. Errors are raised; the caller prints them."""
 
-    def __init__(self, asker: Asker, wish: Wish, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        asker: Asker,
+        wish: Wish,
+        tell: Callable[[str], None],
+        point: Callable[[list[str]], None] = lambda lines: None,
+    ) -> None:
+        """`point` gets lines that show where a statement is wrong, before the error is raised."""
+        self._point = point
         self._asker = asker
         self._cluster: RemoteConnection = asker.cluster
         self.wish = wish
@@ -61,6 +91,7 @@ class Shell:
 
     def run(self, text: str) -> None:
         """Run a command, or statements."""
+        text = WORDS.get(word_of(text), text)
         if text.lstrip().startswith("\\"):
             name, _, rest = text.strip().partition(" ")
             command = self._commands.get(name.rstrip(";"))
@@ -69,7 +100,11 @@ class Shell:
             command(rest.strip().rstrip(";").strip())
             return
         for statement in statements(text):
-            self._asker.ask(statement, self.wish)
+            try:
+                self._asker.ask(statement, self.wish)
+            except StatementRefused as error:
+                self._point(pointed(statement, str(error)))
+                raise
 
     def _leave(self, _: str) -> None:
         raise Leave

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from headwater.gateway.results.cells import texts_of
+from headwater.ops.visible import visible, width_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 SAMPLE_ROWS = 1_000
 """Rows that decide how wide the columns are."""
 NULL = "NULL"
-_SPECIAL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def lines_of(
@@ -26,7 +24,7 @@ def lines_of(
     names = [visible(name) for name in schema.names]
     count = 0
     if expanded:
-        margin = max((_width(name) for name in names), default=0)
+        margin = max((width_of(name) for name in names), default=0)
         for batch in batches:
             for row in _rows(batch, most):
                 count += 1
@@ -41,11 +39,6 @@ def lines_of(
     yield f"({count} row{'' if count == 1 else 's'})"
 
 
-def visible(text: str) -> str:
-    """Text without characters that a terminal obeys."""
-    return _SPECIAL.sub(lambda found: _ESCAPES.get(found[0]) or _escape(found[0]), text)
-
-
 def is_number(kind: pa.DataType) -> bool:
     """Whether the cells of a column are numbers, which are shown on the right."""
     import pyarrow as pa
@@ -57,7 +50,7 @@ def is_number(kind: pa.DataType) -> bool:
 def _table(names: list[str], numbers: list[bool], rows: Iterator[list[str]]) -> Iterator[str]:
     """The line of names, the line below it, and the rows."""
     first = list(itertools.islice(rows, SAMPLE_ROWS))
-    widths = [max([_width(name), *(_width(row[i]) for row in first)]) for i, name in enumerate(names)]
+    widths = [max([width_of(name), *(width_of(row[i]) for row in first)]) for i, name in enumerate(names)]
     yield " | ".join(_left(name, width) for name, width in zip(names, widths, strict=True)).rstrip()
     yield "-+-".join("-" * width for width in widths)
     for group in (first, rows):
@@ -79,22 +72,9 @@ def _cell(text: str | None, most: int | None) -> str:
     return shown if most is None or len(shown) <= most else f"{shown[: most - 1]}…"
 
 
-def _escape(char: str) -> str:
-    return f"\\x{ord(char):02x}" if ord(char) < 0x100 else f"\\u{ord(char):04x}"
-
-
-def _width(text: str) -> int:
-    """Columns of a terminal that a text takes."""
-    if text.isascii():
-        return len(text)
-    from rich.cells import cell_len
-
-    return cell_len(text)
-
-
 def _left(text: str, width: int) -> str:
-    return text + " " * (width - _width(text))
+    return text + " " * (width - width_of(text))
 
 
 def _right(text: str, width: int) -> str:
-    return " " * (width - _width(text)) + text
+    return " " * (width - width_of(text)) + text

@@ -16,7 +16,7 @@ from headwater.cli.common import complain
 from headwater.cli.sql.asking import Asker
 from headwater.cli.sql.completing import KnownColumns, KnownTopics, candidates, quoted, with_fields
 from headwater.cli.sql.progress import Progress
-from headwater.cli.sql.shell import Leave, Shell
+from headwater.cli.sql.shell import WORDS, Leave, Shell, word_of
 from headwater.cli.sql.statements import is_finished
 from headwater.cli.sql.wishes import Wish
 from headwater.clock import SystemClock
@@ -43,7 +43,10 @@ def talk(cluster: RemoteConnection, wish: Wish) -> None:
     """Read and run until the user leaves. An error of a statement is printed, and the shell goes on."""
     wish.most = MAX_CELL
     progress = Progress(cluster.look, _note) if sys.stderr.isatty() else None
-    shell = Shell(Asker(cluster, _put, page_lines, watch=progress), wish, print)
+    shell = Shell(Asker(cluster, _put, page_lines, watch=progress), wish, print, _point)
+    cluster.look(
+        "/v1/tables", {"limit": 1}
+    )  # a gateway that is down, or refuses the user, is noticed before the prompt
     session = _session(cluster)
     print(f"Connected to {cluster.url}. \\? for help, \\q to leave.")
     while True:
@@ -90,7 +93,12 @@ def _session(cluster: RemoteConnection) -> PromptSession[str]:
     except OSError as error:
         complain(f"there is no history: {error}")
         history = InMemoryHistory()
-    unfinished = Condition(lambda: not is_finished(get_app().current_buffer.text))
+
+    def goes_on() -> bool:
+        text = get_app().current_buffer.text
+        return not is_finished(text) and word_of(text) not in WORDS
+
+    unfinished = Condition(goes_on)
     return PromptSession(
         history=history,
         completer=_completer(cluster),
@@ -128,6 +136,10 @@ def _note(text: str) -> None:
     """Write something that is not part of a result."""
     sys.stderr.write(text)
     sys.stderr.flush()
+
+
+def _point(lines: list[str]) -> None:
+    _note("".join(f"{line}\n" for line in lines))
 
 
 def _put(data: bytes) -> None:

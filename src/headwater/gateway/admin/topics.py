@@ -56,7 +56,7 @@ async def create(call: Call, name: str, partitions: int | None, configs: Mapping
     rules = rules_of_topics(own.state.resources.common)
     change = change_of(rules, {}, [Edit(config, SET, value) for config, value in configs.items()])
     _check_rights(call, name, change.put, {})
-    topic_rules.check_letters(own.state, name, change.put, {})
+    topic_rules.check_choices(own.state, name, change.put, {})
     count = own.settings.default_partitions if partitions is None else partitions
     if count < 1:
         raise InvalidPartitions("A topic has at least one partition.")
@@ -109,7 +109,7 @@ async def alter(call: Call, name: str, put: Mapping[str, str], reset: Sequence[s
     change = change_of(rules_of_topics(own.state.resources.common), topic.configs, edits)
     after = change.after(topic.configs)
     _check_rights(call, name, after, topic.configs)
-    topic_rules.check_letters(own.state, name, after, topic.configs)
+    topic_rules.check_choices(own.state, name, after, topic.configs)
     if not dry and after != topic.configs:
         await own.topics.alter(topic, change.put, change.remove)
     return after

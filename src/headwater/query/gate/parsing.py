@@ -104,9 +104,10 @@ def parse(sql: str, engine: Engine) -> Parsed:
 def place_of(node: exp.Expr) -> str:
     """Where a part of a statement is in its text, for messages; empty if that is not known."""
     for part in node.walk():
-        line, column = part.meta.get("line"), part.meta.get("col")
-        if line is not None and column is not None:
-            return f" (line {line}, column {column})"
+        place = [part.meta[name] for name in ("line", "col", "start", "end") if part.meta.get(name) is not None]
+        if len(place) == 4:
+            line, last, start, end = place
+            return _place(line, last, end - start)
     return ""
 
 
@@ -272,4 +273,9 @@ def _shown(token: Token) -> str:
 
 
 def _at(token: Token) -> str:
-    return f" (line {token.line}, column {token.col})"
+    return _place(token.line, token.col, token.end - token.start)
+
+
+def _place(line: int, last: int, more: int) -> str:
+    """Where a word begins. The library tells where it ends, and how many characters it has after the first one."""
+    return f" (line {line}, column {max(1, last - more)})"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headwater.background import Tasks
-from headwater.errors import BadInput, Exists, HeadwaterError, NoEngine, StatementRefused
+from headwater.errors import BadInput, Exists, HeadwaterError, NoEngine, QueryFailed, StatementRefused
 from headwater.ops.metrics import Metric
 from headwater.query.asking import Engine, Limits, Phase, Progress, Query, Question
 from headwater.query.engines.contract import EngineRunner, EngineTask, TaskTable, Workers, table_of
@@ -25,6 +25,7 @@ from headwater.query.gate.checking import check, describe
 from headwater.query.gate.statement import Statement, Topics
 from headwater.query.holding import Held, Holding
 from headwater.query.queries.counts import BUSY, QueryCounts, collect, outcome_of
+from headwater.query.queries.hints import hint_of
 from headwater.query.queries.running import Plan, RunningQuery
 from headwater.query.queries.shares import Shares
 from headwater.query.queries.versions import wanted_of
@@ -299,6 +300,11 @@ class Queries:
             try:
                 await query.begin(starting)
                 break
+            except QueryFailed as failed:
+                hint = hint_of(str(failed), [column for table in task.tables for column in table.columns])
+                if not hint:
+                    raise
+                raise QueryFailed(f"{failed}; {hint}") from failed
             except SchemasMissing as missing:
                 views = [table.view for table in planned.statement.tables]
                 typing = planned.taken[views.index(missing.table)].typing

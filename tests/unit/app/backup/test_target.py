@@ -23,7 +23,7 @@ def test_only_embedded_clusters(tmp_path: Path) -> None:
     for others in ({"ledger": "etcd://a:1/x"}, {"objects": "s3://bucket/x"}):
         with pytest.raises(ConfigError, match=r"docs/guides/backup\.md"):
             source(tmp_path, **others)
-    with pytest.raises(ConfigError, match="there is no cluster"):
+    with pytest.raises(ConfigError, match="no cluster here"):
         Source(Settings(data=str(tmp_path / "nothing")))
     assert not (tmp_path / "nothing").exists()
 

@@ -9,7 +9,8 @@ import pytest
 
 from harness.virtual import run
 from headwater.app.health import Health, PartHealth
-from headwater.app.up.supervisor import Child, ClusterHealth, Supervisor, broker_settings, gateway_settings
+from headwater.app.up.portions import broker_settings, gateway_settings
+from headwater.app.up.supervisor import Child, ClusterHealth, Supervisor
 from headwater.errors import ConfigError
 from headwater.settings.settings import HttpSecurity, Security, Settings
 

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from headwater.cli.sql.asking import Asker
-from headwater.cli.sql.shell import HELP, Leave, Shell
+from headwater.cli.sql.command import parts
+from headwater.cli.sql.shell import HELP, Leave, Shell, pointed
 from headwater.cli.sql.terminal import MAX_HISTORY, history_file, page_lines
 from headwater.cli.sql.wishes import SqlOutput, Wish
 from headwater.errors import BadInput, ConfigError, NotFound
@@ -187,3 +188,23 @@ def test_the_history_is_private_and_has_an_end(tmp_path: Path) -> None:
 def test_every_line_is_printed_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     page_lines(f"line {n}" for n in range(300))
     assert capsys.readouterr().out.splitlines() == [f"line {n}" for n in range(300)]
+
+
+def test_words_of_habit() -> None:
+    """They work without a backslash, and begin no statement."""
+    told: list[str] = []
+    shell = Shell(Asker(cast(RemoteConnection, Cluster()), lambda data: None, lambda lines: None), Wish(), told.append)
+    for text in ("help", " HELP; ", r"\?"):
+        shell.run(text)
+    assert told == [HELP] * 3
+    for text in ("exit", "quit;", r"\q"):
+        with pytest.raises(Leave):
+            shell.run(text)
+    assert list(parts("help\nSELECT 1 AS\nhelp;\nexit\n")) == ["help\n", "SELECT 1 AS\nhelp;\n", "exit\n"]
+
+
+def test_where_a_statement_is_wrong() -> None:
+    assert pointed("SELECT *\nFROM nothere", "no such table (line 2, column 6)") == ["FROM nothere", "     ^"]
+    wide = "SELECT '\u6570' AS b c"
+    assert pointed(wide, "unexpected (line 1, column 17)") == [wide, " " * 17 + "^"]
+    assert pointed("SELECT 1", "too many rows") == pointed("SELECT 1", "x (line 2, column 1)") == []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from headwater.cli.sql.tables import SAMPLE_ROWS, lines_of, visible
+from headwater.cli.sql.tables import SAMPLE_ROWS, lines_of
+from headwater.ops.visible import visible
 
 
 def test_a_table() -> None:

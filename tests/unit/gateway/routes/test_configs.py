@@ -140,6 +140,7 @@ def test_what_a_config_makes_the_server_do_needs_its_rights(
             proxy = style == "v3"
             at = f"/v3/clusters/{found.services.state.cluster_id}/topics" if proxy else "/v1/topics"
             topic = await found.topic("orders")
+            await found.topic("failed")
             await found.allow(*(rule(ALICE, one, name) for one in SETTING for name in ("orders", "made")))
 
             async def change() -> int:

@@ -34,11 +34,10 @@ def test_the_processes_of_a_cluster() -> None:
             assert told["cluster_id"] and (told["level"], told["known_level"]) == (LEVEL, LEVEL)
             assert (told["topics"], told["partitions"], told["groups"]) == (1, 3, 0)
             assert told["ledger"] == "etcd://h1:1/base" and told["health"] == "healthy"
-            assert told["brokers"] == [] and [p["role"] for p in told["processes"]] == ["other"]
+            assert told["brokers"] == [] and [p["role"] for p in told["processes"]] == ["command"]
             assert [d["domain"] for d in told["domains"]] == [0, 1]
             await found.core.domains[Domain(1)].submit([TakeLease(COMPACTION, 60_000)])
             told = (await found.get(PATH)).json()
-            assert [p["role"] for p in told["processes"]] == ["compactor"]
             assert [(lease["domain"], lease["name"]) for lease in told["leases"]] == [(1, COMPACTION)]
             assert told["holds"] == []
             async with found.services.holding.query():

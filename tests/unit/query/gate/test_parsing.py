@@ -41,7 +41,7 @@ def test_what_cannot_be_read_is_refused(sql: str, words: str, engine: Engine) ->
 
 def test_a_syntax_error_names_its_place() -> None:
     assert "(line 2, column 6)" in refusal("SELECT 1\nFROM )")
-    assert "(line 2, column 13)" in refusal("SELECT 1 FROM orders\nWHERE nothing(offset)")
+    assert "(line 2, column 7)" in refusal("SELECT 1 FROM orders\nWHERE nothing(offset)")
 
 
 @pytest.mark.parametrize("engine", ENGINES)

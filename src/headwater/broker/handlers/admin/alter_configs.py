@@ -32,7 +32,7 @@ from headwater.configs.changes import (
 )
 from headwater.errors import BadInput, ConfigError, HeadwaterError, NotFound, NotReady
 from headwater.replica.internal_topics import changeable, topic_by_name
-from headwater.replica.topic_rules import check_letters
+from headwater.replica.topic_rules import check_choices
 from headwater.replica.topics import check_name
 from headwater.state.cluster.access import Operation
 from headwater.state.cluster.resources import ALL_BROKERS, ConfigResource
@@ -122,7 +122,7 @@ async def _alter_topic(broker: Broker, request: Request, name: str, configs: Any
     changeable(topic)
     after = change.after(topic.configs)
     check_rights(broker, request, name, after, topic.configs)
-    check_letters(broker.cluster.state, name, after, topic.configs)
+    check_choices(broker.cluster.state, name, after, topic.configs)
     if not request.body.validate_only:
         await broker.topics.alter(topic, change.put, change.remove)
 

@@ -28,7 +28,7 @@ from headwater.errors import (
 )
 from headwater.replica.internal_topics import changeable, topic_by_id, topic_by_name
 from headwater.replica.links import check_own_partitions
-from headwater.replica.topic_rules import check_growth, check_letters, within_limit
+from headwater.replica.topic_rules import check_choices, check_growth, within_limit
 from headwater.replica.topics import check_name
 from headwater.security.quotas import MutationBudget
 from headwater.state.cluster.access import AclResource, Operation
@@ -91,7 +91,7 @@ async def _create(broker: Broker, request: Request, wanted: Any, validate_only: 
     broker.check_free(wanted.name)
     configs = _configs(broker, wanted.configs)
     check_rights(broker, request, wanted.name, configs, {})
-    check_letters(broker.cluster.state, wanted.name, configs, {})
+    check_choices(broker.cluster.state, wanted.name, configs, {})
     count = _partition_count(broker, wanted)
     broker.check_room(count)
     if validate_only:

@@ -56,6 +56,8 @@ def configured(*configs: tuple[str, str | None]) -> dict[str, Any]:
         ("n", configured(("min.compaction.lag.ms", "9"), ("max.compaction.lag.ms", "8")), ErrorCode.invalid_config,
          "conflict topic config setting"),
         ("n", configured(("headwater.dlq.topic", "n")), ErrorCode.invalid_config, "its own dead-letter topic"),
+        ("n", configured(("headwater.dlq.topic", "missing")), ErrorCode.invalid_config, "create it first"),
+        ("n", configured(("headwater.table.flatten", "true")), ErrorCode.invalid_config, "set headwater.value.schema"),
     ],
 )  # fmt: skip
 def test_refused_creations(name: str, fields: dict[str, Any], code: ErrorCode, text: str) -> None:
