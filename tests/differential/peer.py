@@ -1,10 +1,10 @@
-"""Raw requests to one server: any API in any version, one request at a time on each connection."""
+"""Raw requests to one server: any API in any version, one write at a time on each connection."""
 
 from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -49,27 +49,42 @@ class Peer:
 
     async def ask(self, api: str, version: int, fields: Mapping[str, Any], *, answered: bool = True) -> Any:
         """The answer to a request, decoded, or `Silence`."""
-        request = build(request_type(KEYS[api], version), **fields)
+        [answer] = await self.ask_together([(api, version, fields)], answered=answered)
+        return answer
+
+    async def ask_together(
+        self, asked: Sequence[tuple[str, int, Mapping[str, Any]]], *, answered: bool = True
+    ) -> list[Any]:
+        """Send requests in one write. Gives an answer or `Silence` for each."""
+        requests = [(KEYS[api], version, build(request_type(KEYS[api], version), **f)) for api, version, f in asked]
+        answers: list[Any] = []
         async with self._turn:
             try:
                 async with asyncio.timeout(ANSWER_SECONDS):
-                    return await self._exchange(KEYS[api], version, request, answered)
+                    reader = await self._send(requests)
+                    for key, version, _ in requests:
+                        answers.append(await self._receive(reader, key, version) if answered else None)
+                return answers
             except TimeoutError:
-                await self._hang_up()
-                return Silence("no answer in time")
+                why = "no answer in time"
             except (OSError, asyncio.IncompleteReadError):
-                await self._hang_up()
-                return Silence("the connection was closed")
+                why = "the connection was closed"
+            await self._hang_up()
+            return [*answers, *[Silence(why)] * (len(requests) - len(answers))]
 
-    async def _exchange(self, key: int, version: int, request: Any, answered: bool) -> Any:
+    async def _send(self, requests: Sequence[tuple[int, int, Any]]) -> asyncio.StreamReader:
         if self._streams is None:
             self._streams = await asyncio.open_connection(self._host, self._port)
         reader, writer = self._streams
-        self._next_id += 1
-        writer.writelines(encode_request(key, version, self._next_id, CLIENT_ID, request))
+        pieces: list[Any] = []
+        for key, version, request in requests:
+            self._next_id += 1
+            pieces += encode_request(key, version, self._next_id, CLIENT_ID, request)
+        writer.writelines(pieces)
         await writer.drain()
-        if not answered:
-            return None
+        return reader
+
+    async def _receive(self, reader: asyncio.StreamReader, key: int, version: int) -> Any:
         (size,) = struct.unpack(">i", await reader.readexactly(4))
         if not 0 < size < MAX_ANSWER_BYTES:
             raise CorruptFrame(f"an answer of {size} bytes")

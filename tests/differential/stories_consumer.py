@@ -10,7 +10,7 @@ from tests.differential.stories_classic import describe as describe_classic
 from tests.differential.stories_offsets import commit, committed, forget
 from tests.differential.stories_topics import NOBODY as NO_TOPIC
 from tests.differential.stories_topics import delete, existing, gone, grow, grown
-from tests.differential.story import Call, Steps, Told, Until, call, story
+from tests.differential.story import Call, Note, Steps, Told, Until, call, story
 
 LEAVE, LEAVE_STATIC = -1, -2
 ONE, TWO = "AAAAAAAAAAAAAAAAAAAAA1", "AAAAAAAAAAAAAAAAAAAAA2"
@@ -88,6 +88,44 @@ def consumer_partitions_are_handed_over(told: Told) -> Steps:
     yield tell(group, TWO, LEAVE)
     yield tell(group, ONE, released.member_epoch)
     yield describe(group)
+
+
+@story
+def consumers_are_removed_by_leave_group(told: Told) -> Steps:
+    """As an administrator removes them."""
+    _, wants = yield from _ready(told, 2)
+    group = told.name("g")
+    yield tell(group, ONE, **wants)
+    yield tell(group, TWO, **wants, instance_id="i")
+    yield call("leave_group", 2, group_id=group, member_id=told.name("nobody"))
+    yield call("leave_group", 2, group_id=group, member_id=ONE)
+    for named in ((ONE, None), ("", "j"), (ONE, "i"), ("", "i")):
+        rows = [{"member_id": named[0], "group_instance_id": named[1], "reason": "told to"}]
+        yield call("leave_group", 5, group_id=group, members=rows)
+    yield call("leave_group", 5, group_id=group, members=[])
+    yield describe(group)
+
+
+@story
+def consumer_expression_matches_nothing_yet(told: Told) -> Steps:
+    group, topic = told.name("g"), told.name("later")
+    pattern = {"subscribed_topic_names": None, "subscribed_topic_regex": f"{topic}.*"}
+    joined = yield tell(group, **pattern)
+    yield describe(group)
+    yield from existing(topic, 2)
+    yield Until(tell(group, epoch=joined.member_epoch), lambda answer: answer.assignment is not None)
+
+
+@story
+def consumer_expression_matches_internal_topics(told: Told) -> Steps:
+    group = told.name("g")
+    # Apache Kafka looks for the topics in the background, so the first answer may or may not have them.
+    pattern = {"subscribed_topic_names": None, "subscribed_topic_regex": "__consumer_offset."}
+    joined = yield Until(tell(group, **pattern), lambda _: True, recorded=False)
+    yield Until(tell(group, epoch=joined.member_epoch), lambda answer: answer.member_epoch == 2, recorded=False)
+    shown = yield Until(describe(group), lambda answer: answer.groups[0].group_epoch == 2, recorded=False)
+    rows = shown.groups[0].members[0].target_assignment.topic_partitions
+    yield Note("topics", [row.topic_name for row in rows])
 
 
 @story

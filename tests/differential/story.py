@@ -72,6 +72,13 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
+class Together:
+    """Requests in one write on one connection. The story is sent a list of their answers, and all are recorded."""
+
+    calls: tuple[Call, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Until:
     """Repeat a request until its answer is as it should be; only that one is recorded."""
 
@@ -88,7 +95,7 @@ class Note:
     part: Any
 
 
-Step: TypeAlias = Call | Begin | Finish | Until | Note
+Step: TypeAlias = Call | Begin | Finish | Together | Until | Note
 Steps: TypeAlias = Generator[Step, Any, Any]
 
 
@@ -179,6 +186,9 @@ class Teller:
             case Finish(number):
                 title, task = self._begun[number]
                 return self._record(title, await task)
+            case Together(calls):
+                answers = await (await self._peer(calls[0].on)).ask_together(list(map(self._plain, calls)))
+                return [self._record(_title(asked), answer) for asked, answer in zip(calls, answers, strict=True)]
             case Until(asked, holds, recorded):
                 answer = await self._until(asked, holds)
                 return self._record(_title(asked), answer) if recorded else answer
@@ -203,10 +213,17 @@ class Teller:
         return answer
 
     async def _ask(self, asked: Call) -> Any:
-        if asked.on not in self._peers:
-            self._peers[asked.on] = await self._connections.enter_async_context(Peer(self._address))
+        return await (await self._peer(asked.on)).ask(*self._plain(asked), answered=asked.answered)
+
+    async def _peer(self, name: str) -> Peer:
+        if name not in self._peers:
+            self._peers[name] = await self._connections.enter_async_context(Peer(self._address))
+        return self._peers[name]
+
+    def _plain(self, asked: Call) -> tuple[str, int, Mapping[str, Any]]:
+        """A request as a connection takes it."""
         version = self._told.versions[asked.api][-1] if asked.version is None else asked.version
-        return await self._peers[asked.on].ask(asked.api, version, asked.fields, answered=asked.answered)
+        return asked.api, version, asked.fields
 
 
 def codes(answer: Any) -> set[str]:

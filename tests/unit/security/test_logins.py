@@ -141,14 +141,22 @@ def test_nothing_is_answered_after_a_failed_login(key: int) -> None:
 
 
 @promise("S3")
-def test_requests_that_follow_a_login_unasked_are_not_answered() -> None:
-    """Whatever is sent behind a message of a log-in before that is answered."""
+@pytest.mark.parametrize("right", [True, False])
+def test_requests_behind_a_login(right: bool) -> None:
+    """What is sent behind a message of a log-in waits for it, as in Apache Kafka. It is heard only if that succeeds."""
 
     async def test(broker: InProcess) -> None:
         async with raw(broker, SASL) as wire:
             await wire.ask(HANDSHAKE, 1, mechanism="PLAIN")
-            await wire.send(AUTHENTICATE, 2, auth_bytes=f"\0alice\0{PASSWORDS['alice']}".encode())
-            assert await wire.ask(METADATA, 12, topics=[]) is None
+            password = PASSWORDS["alice"] if right else "wrong"
+            await wire.send(AUTHENTICATE, 2, auth_bytes=f"\0alice\0{password}".encode())
+            await wire.send(METADATA, 12, topics=[])
+            answer = await wire.receive(AUTHENTICATE, 2)
+            assert (answer.error_code is ErrorCode.none) == right
+            if right:
+                assert (await wire.receive(METADATA, 12)).brokers
+            else:
+                assert await wire.ended()
 
     run(test)
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from headwater.coordination.common import Change, GroupError, Reply
 from headwater.coordination.group import Group
-from headwater.replica.internal_topics import topic_by_id, topic_by_name
+from headwater.replica.internal_topics import topic_by_id, topic_by_name, topic_names
 from headwater.security.guard import Guard
 from headwater.state.cluster.access import AclResource, Operation
 from headwater.state.cluster.state import ClusterState
@@ -36,8 +36,8 @@ class ClusterTopics:
         return (topic.id, topic.ready) if topic is not None else None
 
     def names(self) -> Iterable[str]:
-        """See `Topics`. Regular expressions do not match internal topics."""
-        return self._state.names
+        """See `Topics`. Kafka's internal topics are among them: regular expressions match them, as in Kafka."""
+        return topic_names(self._state)
 
     def name_of(self, topic_id: uuid.UUID) -> str | None:
         """See `Topics`."""

@@ -1,4 +1,8 @@
-"""One client's connection: it reads frames, runs handlers concurrently, and answers in order.
+"""One client's connection: it reads frames, begins requests as their kinds allow, and answers in order.
+
+As in Apache Kafka, a request sees the effects of all requests that came before it on its connection, and of none that
+came after it. Those that cannot tell the difference are under way side by side (`RequestKind` in `broker/registry.py`).
+Frames behind a request that has to wait are kept as they are, and the connection is not read meanwhile.
 
 A connection stops reading while it has too much under way, while its client does not read the answers, and while the
 whole broker has too much under way.
@@ -19,7 +23,7 @@ from headwater.background import launch
 from headwater.broker.handlers.session import api_versions
 from headwater.broker.net.hosting import Host, Slot, address_of, not_served
 from headwater.broker.net.throttling import throttle
-from headwater.broker.registry import APIS, Api
+from headwater.broker.registry import APIS, WAITS_FOR, Api, RequestKind
 from headwater.broker.request import Answer, Pending, Request, Values
 from headwater.broker.turns import SLICE_ITEMS
 from headwater.descriptors import Seat, uncounted
@@ -71,17 +75,13 @@ class Connection(asyncio.BufferedProtocol):
         self._sending = False
         self._writing_paused = False
         self._reading_paused = False
-        self._serial: asyncio.Lock | None = None
-        self._kept = 0
-        """Answers of serial APIs that are ready but not yet passed to the transport."""
-        self._room: asyncio.Event | None = None
+        self._under_way = [0] * len(RequestKind)
+        """Requests of each kind that were begun and whose answers are not passed to the transport."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._muted: asyncio.TimerHandle | None = None
         self._taken = False
-        self._alone: Slot | None = None
-        """A large request. Until it is answered, the frames behind it wait, so that the order stays."""
         self._active = self._loop.time()
-        self._behind: deque[bytes] = deque()
+        self._behind: deque[tuple[RequestStart, bytes]] = deque()
         """Frames that wait. All of them were in one receive buffer, because the connection is not read meanwhile."""
 
     def __repr__(self) -> str:
@@ -145,6 +145,8 @@ class Connection(asyncio.BufferedProtocol):
             if slot.pending is not None:
                 slot.pending.lost()
             self._budget.give(slot.charged)
+        for _, frame in self._behind:
+            self._budget.give(len(frame))
         self._inflight = 0
         self._slots.clear()
         self._behind.clear()
@@ -171,24 +173,57 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._writing_paused = True
-        self._consider_serial()
         self.consider_reading()
 
     def resume_writing(self) -> None:
         self._writing_paused = False
         self.measure()
         self._send_ready()
-        self.consider_reading()
+        self.consider()
 
     # --- requests --------------------------------------------------------------------------------------
 
     def _frame(self, frame: memoryview) -> None:
         if self._ending:
             return
-        if self._alone is not None:
-            self._behind.append(bytes(frame))
-            return
         start = read_start(frame)
+        if self._behind or not self._may_begin(start):
+            self._behind.append((start, bytes(frame)))
+            self._inflight += len(frame)
+            self._budget.take(len(frame))
+            self.consider_reading()
+        else:
+            self._begin(start, frame)
+
+    def _may_begin(self, start: RequestStart) -> bool:
+        """Whether no request under way has to be answered before this one begins, and the client reads."""
+        if self._writing_paused or self._responses.holds(self):
+            return False
+        if not self._slots:
+            return True
+        api, under_way = APIS.get(start.api_key), self._under_way
+        return not any([under_way[kind] for kind in WAITS_FOR[RequestKind.LOOKUP if api is None else api.kind]])
+
+    def _catch_up(self) -> None:
+        """Begin what waited for requests that are answered now."""
+        if self._slots and self._slots[0].later is not None:
+            begin, self._slots[0].later = self._slots[0].later, None
+            begin()
+        try:
+            while self._behind and not self._ended and self._may_begin(self._behind[0][0]):
+                start, frame = self._behind.popleft()
+                self._inflight -= len(frame)
+                self._budget.give(len(frame))
+                self._begin(start, memoryview(frame))
+        except CorruptFrame as error:
+            self._refuse(error)
+
+    @property
+    def _ended(self) -> bool:
+        """Whether no more requests are begun."""
+        return self._ending or self._transport is None or self._transport.is_closing()
+
+    def _begin(self, start: RequestStart, frame: memoryview) -> None:
         if self.login is None:
             self._seat.known()
         elif not self.login.admits(start.api_key):
@@ -198,13 +233,13 @@ class Connection(asyncio.BufferedProtocol):
             self._unsupported(api, start, len(frame))
             return
         read = api.read(start, frame) if api.read is not None else None
-        slot = self._open_slot(start, len(frame), api.serial)
         if api.read is None and len(frame) > LARGE_FRAME_BYTES:
-            self._alone = slot
+            slot = self._open_slot(start, len(frame), RequestKind.ALONE)  # until it is decoded, none behind it begins
             self._charge(slot)
-            self.consider_reading()
             self._launch(self._decode_later(api, slot, bytes(frame)), functools.partial(self._checked, slot))
-        elif read is None:
+            return
+        slot = self._open_slot(start, len(frame), api.kind)
+        if read is None:
             self._decode(api, slot, frame)
         else:
             self._handle(api, slot, read)
@@ -231,8 +266,19 @@ class Connection(asyncio.BufferedProtocol):
 
     def _handle(self, api: Api, slot: Slot, read: tuple[str, Any]) -> None:
         request = Request(slot.start, *read, self)
+        if api.changes is not None and api.changes(self._broker, request):
+            self._under_way[slot.kind] -= 1
+            slot.kind = RequestKind.ALONE
+            self._under_way[slot.kind] += 1
+            if slot is not self._slots[0]:
+                self._charge(slot)
+                slot.later = functools.partial(self._run, api, slot, request)
+                return
+        self._run(api, slot, request)
+
+    def _run(self, api: Api, slot: Slot, request: Request) -> None:
         try:
-            answer = self._one_at_a_time(api, request) if api.serial else api.handle(self._broker, request)
+            answer = api.handle(self._broker, request)
             if self._broker.quotas.active:
                 answer = self._metered(slot, request, answer)
         except Exception as error:  # noqa: BLE001 - one request's failure must not take the broker down
@@ -256,15 +302,6 @@ class Connection(asyncio.BufferedProtocol):
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(ended)
 
-    def _catch_up(self) -> None:
-        """Continue with the frames that waited for a large request."""
-        try:
-            while self._behind and self._alone is None and self._transport is not None:
-                self._frame(memoryview(self._behind.popleft()))
-        except CorruptFrame as error:
-            self._refuse(error)
-        self.consider_reading()
-
     def _metered(self, slot: Slot, request: Request, answer: Answer) -> Answer:
         """Measure the time that the rest of a request uses. The time so far is known."""
         meter = slot.meter = Meter(request.user, request.client_id, self._broker.clock.monotonic() - slot.began)
@@ -272,29 +309,10 @@ class Connection(asyncio.BufferedProtocol):
             return Timed(answer, meter, self._broker.clock)
         return answer
 
-    async def _one_at_a_time(self, api: Api, request: Request) -> Values | None:
-        if self._serial is None or self._room is None:
-            self._serial, self._room = asyncio.Lock(), asyncio.Event()
-            self._consider_serial()
-        async with self._serial:
-            await self._room.wait()
-            values = await cast(Awaitable[Values | None], api.handle(self._broker, request))
-            self._kept += 1  # here, because the next request may run in this turn of the event loop
-            self._consider_serial()
-            return values
-
-    def _consider_serial(self) -> None:
-        """Let the next serial request run only when the previous answer was passed on, and the client reads."""
-        if self._room is None:
-            return
-        if self._kept or self._writing_paused or self._responses.holds(self):
-            self._room.clear()
-        else:
-            self._room.set()
-
-    def _open_slot(self, start: RequestStart, size: int, serial: bool = False) -> Slot:
-        slot = Slot(start, size, serial, self._broker.clock.monotonic())
+    def _open_slot(self, start: RequestStart, size: int, kind: RequestKind = RequestKind.LOOKUP) -> Slot:
+        slot = Slot(start, size, kind, self._broker.clock.monotonic())
         self._slots.append(slot)
+        self._under_way[kind] += 1
         self._inflight += size
         self.consider_reading()
         return slot
@@ -366,9 +384,6 @@ class Connection(asyncio.BufferedProtocol):
     def _ready(self, slot: Slot) -> None:
         """Send an answer as soon as those before it are sent."""
         slot.done = True
-        if slot is self._alone:
-            self._alone = None
-            self._loop.call_soon(self._catch_up)
         if not self._sending:
             self._sending = True
             self._loop.call_soon(self._send_soon)
@@ -414,7 +429,7 @@ class Connection(asyncio.BufferedProtocol):
             slot = self._slots.popleft()
             freed += slot.size
             charged += slot.charged
-            self._kept -= slot.serial
+            self._under_way[slot.kind] -= 1
             if slot.pieces is not None:
                 pieces += slot.pieces
             elif slot.values is not None:
@@ -423,11 +438,10 @@ class Connection(asyncio.BufferedProtocol):
         if pieces:
             transport.writelines(pieces)
             self.measure()
-        self._consider_serial()
         if freed:
             self._inflight -= freed
             self._budget.give(charged)
-            self.consider_reading()
+            self.consider()
         if self._ending and not self._slots:
             transport.close()
 
@@ -443,7 +457,7 @@ class Connection(asyncio.BufferedProtocol):
             self._writing_paused
             or self._responses.holds(self)
             or self._muted is not None
-            or self._alone is not None
+            or self._behind
             or self._inflight > limits.connection_inflight_bytes
             or len(self._slots) > limits.connection_inflight_requests
             or self._budget.exceeded
@@ -465,7 +479,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def consider(self) -> None:
         """Continue or stop with everything that depends on room for answers."""
-        self._consider_serial()
+        if self._slots or self._behind:
+            self._catch_up()
         self.consider_reading()
 
     def idle_seconds(self) -> float:

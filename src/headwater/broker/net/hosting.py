@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from headwater.broker.broker import Broker
 from headwater.broker.net.admission import Admission
-from headwater.broker.registry import Api
+from headwater.broker.registry import Api, RequestKind
 from headwater.broker.request import Pending, Values
 from headwater.errors import CorruptFrame
 from headwater.security.quotas import Meter
@@ -46,15 +47,17 @@ class Host(Protocol[C]):
 class Slot:
     """One request of a connection. Slots are in the order of arrival."""
 
-    __slots__ = ("began", "charged", "done", "meter", "pending", "pieces", "serial", "size", "start", "values")
+    __slots__ = ("began", "charged", "done", "kind", "later", "meter", "pending", "pieces", "size", "start", "values")
 
-    def __init__(self, start: RequestStart, size: int, serial: bool, began: float) -> None:
+    def __init__(self, start: RequestStart, size: int, kind: RequestKind, began: float) -> None:
         self.start = start
         self.size = size
+        self.kind = kind
+        self.later: Callable[[], None] | None = None
+        """What begins the request once all before it are answered, if it turned out that it changes something."""
         self.charged = 0
         """The bytes that the broker counts for the request itself, without those that the write path counts."""
         self.pending: Pending | None = None
-        self.serial = serial
         self.began = began
         self.done = False
         self.meter: Meter | None = None

@@ -50,7 +50,7 @@ from headwater.coordination.group import Commit, GroupContext
 from headwater.coordination.regex import Resolver
 
 FIRST_EPOCH = 2
-"""The group epoch after the first member has joined."""
+"""The group epoch after the first member has joined. It is one less if the member's expression matches no topic yet."""
 MIN_COMMIT_VERSION = 9
 """The first version of OffsetCommit that carries a member epoch."""
 
@@ -200,7 +200,9 @@ class ConsumerGroup:
         if replaced is not None:
             self._drop(replaced)
         self._put(member)
-        if wants_other or self.epoch == 0:
+        if self.epoch == 0 and not self.subscribed(topics):
+            self._bump(FIRST_EPOCH - 1)
+        elif wants_other or self.epoch == 0:
             self._bump()
         else:
             self._follow_topics(topics)
@@ -234,9 +236,24 @@ class ConsumerGroup:
             self._unconfirmed[member.member_id] = (now_ms + pause_ms, pause_ms)
         return is_news or is_overdue
 
-    def remove(self, member_ids: Iterable[str], now_ms: int) -> tuple[str, ...]:
-        """Remove members at the request of an administrator. Returns those that were in the group."""
-        return self._fence([member_id for member_id in dict.fromkeys(member_ids) if member_id in self._members])
+    def leave(self, leaving: Iterable[tuple[str, str | None]]) -> list[tuple[str, str | None, str]]:
+        """Remove members by LeaveGroup, as administrators do. Returns (member id, instance id, error code) of each. A
+        static member may have no member id."""
+        outcome, gone = [], dict[str, None]()
+        for member_id, instance_id in leaving:
+            code, found = "none", member_id
+            try:
+                if instance_id is None:
+                    self._known(member_id)
+                else:
+                    found = member_id or self._instances.get(instance_id, "")
+                    self._static_member(found, instance_id)
+                gone[found] = None
+            except GroupError as error:
+                code = error.code
+            outcome.append((member_id, instance_id, code))
+        self._fence(list(gone))
+        return outcome
 
     def tick(self, topics: Topics, now_ms: int, wall_ms: int) -> None:
         """See `Group`. Removes members that are silent or give up partitions too late. Follows changes of topics."""
@@ -458,8 +475,8 @@ class ConsumerGroup:
         self._unconfirmed.pop(member_id, None)
         self._changed.add(member_id)
 
-    def _bump(self) -> None:
-        self.epoch = max(self.epoch + 1, FIRST_EPOCH)
+    def _bump(self, first: int = FIRST_EPOCH) -> None:
+        self.epoch = max(self.epoch + 1, first)
         self._head_changed = True
 
 

@@ -437,16 +437,40 @@ def test_the_last_one_to_leave_starts_an_epoch() -> None:
 
 @promise("K9")
 def test_members_can_be_removed() -> None:
-    """An administrator removes members that are there, in one step."""
+    """An administrator removes members that are there, in one step, by their ids or by those of their instances."""
     topics, clients = TopicTable(a=4), [Client(f"m{n}", ("a",)) for n in range(3)]
     group = group_of(topics, *clients)
     epoch = group.epoch
-    assert group.remove(["m0", "m0", "nobody", "m2"], 0) == ("m0", "m2")
+    leaving = [("m0", None), ("m0", None), ("nobody", None), ("m2", None)]
+    codes = ["none", "none", "unknown_member_id", "none"]
+    assert group.leave(leaving) == [(*who, code) for who, code in zip(leaving, codes, strict=True)]
     assert (set(group.members), group.epoch) == ({"m1"}, epoch + 1)
-    assert group.remove(["nobody"], 0) == ()
+    assert group.leave([("nobody", None)]) == [("nobody", None, "unknown_member_id")]
     assert group.epoch == epoch + 1
 
 
+@promise("K9")
+def test_static_members_can_be_removed() -> None:
+    topics = TopicTable(a=4)
+    group = group_of(topics, Client("m1", ("a",), instance_id="i"))
+    leaving = [("", "j"), ("other", "i"), ("", "i"), ("m1", "i")]
+    codes = ["unknown_member_id", "fenced_instance_id", "none", "none"]
+    assert group.leave(leaving) == [(*who, code) for who, code in zip(leaving, codes, strict=True)]
+    assert group.is_empty
+
+
+@promise("K9")
+def test_the_first_epoch_of_a_regex_that_matches_nothing() -> None:
+    """Kafka counts the first match as a change of its own."""
+    topics, client = TopicTable(a=1), Client("m1", (), regex="log.*")
+    group = group_of(topics, client)
+    assert (client.epoch, group.epoch) == (1, 1)
+    topics.create("logs", 3)
+    client.beat(group, topics)
+    assert (client.epoch, group.epoch) == (2, 2)
+
+
+@promise("K9")
 @promise("K9")
 def test_topics_that_change_start_an_epoch() -> None:
     """Topics that come, grow, are replaced and go are followed at the next heartbeat; others do not matter."""

@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 
 from headwater.broker.broker import Broker
 from headwater.broker.errors import code_of
-from headwater.broker.registry import api
+from headwater.broker.registry import RequestKind, api
 from headwater.broker.request import Request, Values
 from headwater.errors import HeadwaterError
 from headwater.state.cluster.access import AclResource, Filter, Operation, objection
@@ -44,7 +44,7 @@ def _filter(wanted: Any) -> Filter:
     )
 
 
-@api(29, 1, 3)
+@api(29, 1, 3, RequestKind.LOOKUP)
 async def describe_acls(broker: Broker, request: Request) -> Values:
     """The rules that match a filter, grouped by resource."""
     obstacle = _obstacle(broker, request, Operation.DESCRIBE)

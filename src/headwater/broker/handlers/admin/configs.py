@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 from headwater.broker import loggers
 from headwater.broker.broker import Broker
 from headwater.broker.errors import Coded, code_of
-from headwater.broker.registry import api
+from headwater.broker.registry import RequestKind, api
 from headwater.broker.request import Request, Values
 from headwater.configs import brokers as broker_configs
 from headwater.configs import client_metrics
@@ -89,7 +89,7 @@ def identity(resource: Any) -> Values:
     return {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
 
 
-@api(32, 1, 4)
+@api(32, 1, 4, RequestKind.LOOKUP)
 async def describe_configs(broker: Broker, request: Request) -> Values:
     """Describe each resource on its own: one that does not exist does not stop the others."""
     results = []
@@ -216,7 +216,7 @@ def _trimmed(request: Request, resource: Any, configs: list[Values]) -> list[Val
     return configs
 
 
-@api(74, 0, 1)
+@api(74, 0, 1, RequestKind.LOOKUP)
 async def list_config_resources(broker: Broker, request: Request) -> Values:
     """Names of resources that can be described: topics, the brokers of this cluster, and resources with configs."""
     asked = LISTED_BEFORE_1 if request.version < 1 else request.body.resource_types or tuple(ConfigResource)

@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 
 from headwater.broker.broker import Broker, TopicView
 from headwater.broker.errors import code_of
-from headwater.broker.registry import api
+from headwater.broker.registry import RequestKind, api
 from headwater.broker.request import Request, Values
 from headwater.broker.turns import Work
 from headwater.errors import HeadwaterError
@@ -40,7 +40,7 @@ def _room(url: str) -> tuple[int, int]:
     return usage.total, usage.free
 
 
-@api(35, 1, 5)
+@api(35, 1, 5, RequestKind.READ)
 async def describe_log_dirs(broker: Broker, request: Request) -> Values:
     """The size of each partition in bytes. Topics and partitions that are not stored are left out."""
     wanted = request.body.topics

@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from headwater.broker.broker import Broker
 from headwater.broker.errors import code_of
-from headwater.broker.registry import api
+from headwater.broker.registry import RequestKind, api
 from headwater.broker.request import Request, Values
 from headwater.broker.rotation.routing import zone_of
 from headwater.errors import HeadwaterError
@@ -25,7 +25,7 @@ from headwater.state.cluster.domain import Process
 METADATA_TOPIC, METADATA_PARTITION = "__cluster_metadata", 0
 
 
-@api(55, 0, 2)
+@api(55, 0, 2, RequestKind.READ)
 async def describe_quorum(broker: Broker, request: Request) -> Values:
     """The leader, the voters and the end of the metadata log. There is no other log with a quorum."""
     asked = request.body.topics

@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 
 from headwater.broker.broker import Broker
 from headwater.broker.errors import Coded, code_of
-from headwater.broker.registry import api
+from headwater.broker.registry import RequestKind, api
 from headwater.broker.request import Request, Values
 from headwater.errors import BadInput, HeadwaterError, NotReady
 from headwater.security.quotas import ADDRESS, CLIENT, CONNECTION, CONSUMER, MUTATION, PRODUCER, REQUEST, USER
@@ -31,7 +31,7 @@ _KEYS = {
 _WHOLE = (PRODUCER, CONSUMER, CONNECTION)
 
 
-@api(48, 0, 1)
+@api(48, 0, 1, RequestKind.LOOKUP)
 async def describe_client_quotas(broker: Broker, request: Request) -> Values:
     """The quotas of entities that match a filter. A strict filter matches only entities of exactly its kinds."""
     body = request.body

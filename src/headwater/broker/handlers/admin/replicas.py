@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from headwater.broker.broker import Broker
 from headwater.broker.errors import Coded, code_of
-from headwater.broker.registry import api
+from headwater.broker.registry import RequestKind, api
 from headwater.broker.request import Request, Values
 from headwater.errors import HeadwaterError
 from headwater.state.cluster.access import AclResource, Operation
@@ -126,7 +126,7 @@ def _refusal(code: ErrorCode, text: str | None) -> Values:
     return {"error_code": code, "error_message": text}
 
 
-@api(46, 0, 0)
+@api(46, 0, 0, RequestKind.LOOKUP)
 def list_partition_reassignments(broker: Broker, request: Request) -> Values:
     """An empty list: no partition ever moves."""
     if not broker.may(request, Operation.DESCRIBE, AclResource.CLUSTER):

@@ -12,7 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from headwater.broker.broker import Broker
 from headwater.broker.errors import code_of
-from headwater.broker.registry import api
+from headwater.broker.registry import RequestKind, api
 from headwater.broker.request import Request, Values
 from headwater.errors import HeadwaterError
 from headwater.state.cluster.access import MAX_ITERATIONS, MIN_ITERATIONS, AclResource, Operation
@@ -28,7 +28,7 @@ _FORBIDDEN: Values = {
 }
 
 
-@api(50, 0, 0)
+@api(50, 0, 0, RequestKind.LOOKUP)
 async def describe_user_scram_credentials(broker: Broker, request: Request) -> Values:
     """Mechanisms and iterations of the named users; of all users if none is named."""
     if not broker.may(request, Operation.DESCRIBE, AclResource.CLUSTER):

@@ -62,7 +62,7 @@ class _Found:
     aborted: Sequence[AbortedTransaction] = ()
 
 
-@api(KEY, 4, 18, serial=True)
+@api(KEY, 4, 18)
 async def fetch(broker: Broker, request: Request) -> Values:
     """See the docstring of the module."""
     body = request.body

@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from headwater.broker.broker import Broker, TopicView
 from headwater.broker.errors import code_of
-from headwater.broker.registry import api
+from headwater.broker.registry import RequestKind, api
 from headwater.broker.request import Request, Values
 from headwater.errors import HeadwaterError
 from headwater.log.looking import bound_of
@@ -44,7 +44,7 @@ def _allowed(broker: Broker, request: Request, names: list[str]) -> list[str]:
     return broker.visible(request, Operation.DESCRIBE, AclResource.TOPIC, names)
 
 
-@api(2, 1, 11)
+@api(2, 1, 11, RequestKind.READ)
 async def list_offsets(broker: Broker, request: Request) -> Values:
     """Offsets: earliest, latest, by timestamp, and that of the record with the largest timestamp."""
     topics = []
@@ -114,7 +114,7 @@ def _found(stream: Stream, offset: int, timestamp: int) -> Values:
     }
 
 
-@api(23, 2, 4)
+@api(23, 2, 4, RequestKind.READ)
 async def offset_for_leader_epoch(broker: Broker, request: Request) -> Values:
     """There is one leader epoch, 0, and it ends where the log ends."""
     try:

@@ -27,7 +27,7 @@ from headwater.broker.handlers.data.produce_request import (
     read_frame,
     without_repetition,
 )
-from headwater.broker.registry import api
+from headwater.broker.registry import RequestKind, api
 from headwater.broker.request import Answer, Pending, Request, Values
 from headwater.errors import HeadwaterError, InvalidRecord, InvalidTimestamp, Mirrored, RecordErrors
 from headwater.log.batch import UNREAD, unchecked
@@ -218,7 +218,7 @@ class _Produce(Pending):
         return {"responses": responses}
 
 
-@api(KEY, 3, 13, read=read_frame)
+@api(KEY, 3, 13, RequestKind.APPEND, read=read_frame)
 def produce(broker: Broker, request: Request) -> Answer:
     """See the docstring of the module."""
     version, body = request.version, request.body

@@ -11,7 +11,7 @@ from headwater.broker.groups.coordinator import Coordinator
 from headwater.broker.groups.held import Held
 from headwater.broker.groups.shares import caller_of
 from headwater.broker.handlers.groups.groups import MILLISECOND, code_of, enter, enter_at_end, stored
-from headwater.broker.registry import api
+from headwater.broker.registry import RequestKind, api
 from headwater.broker.request import Request, Values
 from headwater.coordination.assignors import Assignment
 from headwater.coordination.common import GroupError, Topics
@@ -112,7 +112,7 @@ def _pairs(assignment: Assignment) -> list[Values]:
     return [{"topic_id": topic, "partitions": sorted(partitions)} for topic, partitions in assignment.items()]
 
 
-@api(69, 0, 1)
+@api(69, 0, 1, RequestKind.LOOKUP)
 async def consumer_group_describe(broker: Broker, request: Request) -> Values:
     """Groups of this protocol with their members, and the current and target assignment of each member."""
     names = broker.turns.work().over(dict.fromkeys(request.body.group_ids))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from headwater.broker.broker import Broker
-from headwater.broker.registry import api
+from headwater.broker.registry import RequestKind, api
 from headwater.broker.request import Request, Values
 from headwater.errors import HeadwaterError
 from headwater.state.cluster.access import AclResource, Operation
@@ -16,7 +16,7 @@ NO_ERROR = "NONE"
 """The error message of versions with one key if there is no error."""
 
 
-@api(10, 0, 6)
+@api(10, 0, 6, RequestKind.LOOKUP)
 async def find_coordinator(broker: Broker, request: Request) -> Values:
     """The broker that coordinates a group, or watches a transactional id."""
     body = request.body

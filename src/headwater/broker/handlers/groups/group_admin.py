@@ -8,7 +8,7 @@ from kio.schema.errors import ErrorCode
 
 from headwater.broker.broker import NO_OPERATIONS, Broker
 from headwater.broker.handlers.groups.groups import code_of, enter, enter_at_end
-from headwater.broker.registry import api
+from headwater.broker.registry import RequestKind, api
 from headwater.broker.request import Request, Values
 from headwater.coordination.classic.group import ClassicGroup
 from headwater.coordination.classic.roster import EMPTY, STABLE
@@ -20,7 +20,7 @@ from headwater.state.streams.stored.groups import StoredGroup
 DEAD = "Dead"
 
 
-@api(15, 0, 6)
+@api(15, 0, 6, RequestKind.LOOKUP)
 async def describe_groups(broker: Broker, request: Request) -> Values:
     """Groups of the classic protocol with their members."""
     names = broker.turns.work().over(dict.fromkeys(request.body.groups))
@@ -77,7 +77,7 @@ async def _describe(broker: Broker, request: Request, name: str) -> Values:
     }
 
 
-@api(16, 0, 5)
+@api(16, 0, 5, RequestKind.LOOKUP)
 async def list_groups(broker: Broker, request: Request) -> Values:
     """The groups that this broker coordinates. Clients ask every broker."""
     body = request.body

@@ -17,6 +17,7 @@ from headwater.broker.request import Request, Values
 from headwater.coordination.classic.group import ClassicGroup
 from headwater.coordination.classic.members import ClassicMember, Join, JoinAnswer, Sync, SyncAnswer, weight_of
 from headwater.coordination.common import GroupError, Reply
+from headwater.coordination.consumer.group import ConsumerGroup
 from headwater.errors import HeadwaterError
 from headwater.state.cluster.access import AclResource, Operation
 
@@ -213,6 +214,9 @@ async def _leave(broker: Broker, name: str, leaving: list[tuple[str, str | None]
     held = coordinator.find(name)
     if held is None:
         return [(member_id, instance, "unknown_member_id") for member_id, instance in leaving]
+    consumers = held.of_kind(ConsumerGroup)
+    if consumers is not None:
+        return await stored(broker, held, consumers.leave(leaving))
     outcome: Any = _classic(held).leave(leaving, coordinator.now_ms(), coordinator.wall_ms())
     return await stored(broker, held, outcome)
 

@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 
 from headwater.broker.broker import Broker
 from headwater.broker.handlers.groups.groups import code_of, enter, enter_at_end
-from headwater.broker.registry import api
+from headwater.broker.registry import RequestKind, api
 from headwater.broker.request import Request, Values
 from headwater.broker.transactions import codes as txn_codes
 from headwater.broker.turns import Work
@@ -209,7 +209,7 @@ async def _enter_to_commit(
 # --- fetch -------------------------------------------------------------------------------------------
 
 
-@api(9, 1, 10)
+@api(9, 1, 10, RequestKind.LOOKUP)
 async def offset_fetch(broker: Broker, request: Request) -> Values:
     """Up to version 7 one group, from then on several. No topics means all of the group's. Any broker answers."""
     body, version = request.body, request.version

@@ -8,7 +8,7 @@ from kio.schema.errors import ErrorCode
 
 from headwater.broker.broker import Broker
 from headwater.broker.handlers.session import features
-from headwater.broker.registry import APIS, api
+from headwater.broker.registry import APIS, RequestKind, api
 from headwater.broker.request import Request, Values
 from headwater.replica.levels import lowest_level
 from headwater.state.cluster.resources import ConfigResource
@@ -43,7 +43,7 @@ def unsupported_version() -> Values:
     return {"error_code": ErrorCode.unsupported_version, "api_keys": own}
 
 
-@api(KEY, 0, 4)
+@api(KEY, 0, 4, RequestKind.LOOKUP)
 def api_versions(broker: Broker, request: Request) -> Values:
     """Versions 0 to 4. As in Kafka, the software name since version 3 must be a plain name."""
     if request.version >= 3:

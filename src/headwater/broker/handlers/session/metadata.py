@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from headwater.broker.broker import NO_OPERATIONS, Broker
 from headwater.broker.errors import code_of
-from headwater.broker.registry import api
+from headwater.broker.registry import RequestKind, api
 from headwater.broker.request import Request, Values
 from headwater.broker.rotation.routing import zone_of
 from headwater.broker.turns import Work
@@ -67,13 +67,25 @@ async def partitions(
     return found
 
 
-@api(3, 0, 13)
+def _may_auto_create(broker: Broker, request: Request) -> bool:
+    """Whether topics that are missing are created, as far as the cluster and the request say."""
+    allowed: bool = request.version < 4 or request.body.allow_auto_topic_creation
+    return broker.settings.auto_create_topics and allowed
+
+
+def _creates(broker: Broker, request: Request) -> bool:
+    """Whether a request names a topic that is not known here, and would create it."""
+    topics = request.body.topics or ()
+    return _may_auto_create(broker, request) and not all(_known(broker, request, wanted) for wanted in topics)
+
+
+@api(3, 0, 13, RequestKind.LOOKUP, changes=_creates)
 async def metadata(broker: Broker, request: Request) -> Values:
     """Topics by name or id, all topics, or none. Creates missing topics if that is allowed."""
     body = request.body
     everything = body.topics is None or (request.version == 0 and not body.topics)
     topics: list[Values] = []
-    create = broker.settings.auto_create_topics and (request.version < 4 or body.allow_auto_topic_creation)
+    create = _may_auto_create(broker, request)
     work = broker.turns.work()
     once: dict[tuple[str | None, uuid.UUID | None], Any] = {}  # each topic is answered once, as in Kafka
     known = allowed = True
@@ -213,7 +225,7 @@ async def _describe(
     }
 
 
-@api(60, 0, 2)
+@api(60, 0, 2, RequestKind.LOOKUP)
 async def describe_cluster(broker: Broker, request: Request) -> Values:
     """The live brokers. There are no controllers to list."""
     if request.version >= 1 and request.body.endpoint_type != BROKER_ENDPOINT:
@@ -238,7 +250,7 @@ async def describe_cluster(broker: Broker, request: Request) -> Values:
     }
 
 
-@api(75, 0, 0)
+@api(75, 0, 0, RequestKind.LOOKUP)
 async def describe_topic_partitions(broker: Broker, request: Request) -> Values:
     """Partitions of topics in pages: at most `response_partition_limit` of them, then a cursor."""
     body = request.body

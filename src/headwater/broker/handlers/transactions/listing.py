@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 
 from headwater.broker.broker import Broker
 from headwater.broker.errors import coordinator_code_of
-from headwater.broker.registry import api
+from headwater.broker.registry import RequestKind, api
 from headwater.broker.request import Request, Values
 from headwater.coordination.common import GroupError
 from headwater.coordination.regex import compiled
@@ -28,7 +28,7 @@ def _started_ms(found: Transaction) -> int:
     return NO_TIME if found.phase is Phase.EMPTY else found.opened_ms
 
 
-@api(66, 0, 2)
+@api(66, 0, 2, RequestKind.READ)
 async def list_transactions(broker: Broker, request: Request) -> Values:
     """The transactional ids that this broker watches. Clients ask every broker."""
     body = request.body
@@ -65,7 +65,7 @@ def _pattern(regex: str | None) -> Callable[[str], bool]:
     return lambda id: pattern.fullmatch(id) is not None
 
 
-@api(65, 0, 0)
+@api(65, 0, 0, RequestKind.READ)
 async def describe_transactions(broker: Broker, request: Request) -> Values:
     """Transactional ids with the partitions of their open transactions. Any broker answers."""
     failure: HeadwaterError | None = None

@@ -8,7 +8,7 @@ from kio.schema.errors import ErrorCode
 
 from headwater.broker.broker import Broker, TopicView
 from headwater.broker.errors import code_of, coordinator_code_of
-from headwater.broker.registry import api
+from headwater.broker.registry import RequestKind, api
 from headwater.broker.request import Request, Values
 from headwater.broker.transactions import codes
 from headwater.errors import HeadwaterError
@@ -84,7 +84,7 @@ _UNREADABLE: Values = {
 }
 
 
-@api(61, 0, 0)
+@api(61, 0, 0, RequestKind.READ)
 async def describe_producers(broker: Broker, request: Request) -> Values:
     """The producers that a partition remembers, with the first offsets of their open transactions."""
     topics, work = [], broker.turns.work()
