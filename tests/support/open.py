@@ -1,6 +1,7 @@
-"""Stories that Headwater does not tell as Apache Kafka does yet: `open.txt`, one a line with what differs first.
+"""What differs from Apache Kafka and is not mended: `tests/open.txt`, one a line, with what differs or why.
 
-`python -m tests.differential KAFKA OURS --write` makes the list anew. A story that no longer differs must leave it.
+A name without a dot is a story of `tests/differential`. `Class.method` is one of Apache Kafka's own tests, which
+`tests/apache` runs; `Class.*` are all tests of a class. Who no longer differs must leave the list.
 """
 
 from __future__ import annotations
@@ -8,19 +9,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-FILE = Path(__file__).parent / "open.txt"
+FILE = Path(__file__).parents[1] / "open.txt"
 
 
 def read() -> dict[str, str]:
-    """What is open: each story with its first difference."""
+    """Everything that is open, with what differs or why."""
     lines = (line.partition(": ") for line in FILE.read_text().splitlines() if line)
     return {name: what for name, _, what in lines}
 
 
-def write(found: Mapping[str, Iterable[str]]) -> None:
-    """The list from what was found."""
-    rows = [f"{name}: {_first(lines)}" for name, lines in sorted(found.items())]
-    FILE.write_text("".join(f"{row}\n" for row in rows))
+def stories() -> dict[str, str]:
+    """The stories that are open, each with its first difference."""
+    return {name: what for name, what in read().items() if "." not in name}
+
+
+def tests() -> dict[str, str]:
+    """Apache Kafka's tests that are left out, each with the reason."""
+    return {name: why for name, why in read().items() if "." in name}
+
+
+def write_stories(found: Mapping[str, Iterable[str]]) -> None:
+    """The list with these stories in place of those that it has."""
+    rows = {**tests(), **{name: _first(lines) for name, lines in found.items()}}
+    FILE.write_text("".join(f"{name}: {what}\n" for name, what in sorted(rows.items())))
 
 
 def _first(lines: Iterable[str]) -> str:
