@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.apache.listed import chosen, left_out, running_classes, surprises, write_sample
+from tests.apache.listed import chosen, left_out, running_classes, surprises, unanswerable, undecided, write_sample
 from tests.apache.running import run
 
 
@@ -25,7 +25,7 @@ def main() -> int:
     for one in outcome.runs:
         print(f"{one.ended} {one.seconds:.1f} s {one.test}")
     if options.sample is not None:
-        write_sample(chosen(outcome, options.sample))
+        write_sample(chosen(outcome, options.sample, {*unanswerable(), *undecided()}))
     found = surprises(outcome, left_out())
     for name, what in found.items():
         print(f"{name}: {what}")

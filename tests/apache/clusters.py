@@ -17,7 +17,7 @@ from typing import Any, Self
 import msgspec
 
 from harness.process import Process, ServerFailed, headwater
-from tests.apache.properties import USERS, dynamic_of, secured, settings_of
+from tests.apache.properties import ADMIN_LISTENER, USERS, dynamic_of, secured, settings_of
 
 BASE: Mapping[str, Any] = {"http": "127.0.0.1:0", "log_level": "warning"}
 QUICK: Mapping[str, str] = {"group.initial.rebalance.delay.ms": "100"}
@@ -43,7 +43,9 @@ class Brokers:
     def __init__(self, directory: Path, wanted: Wanted) -> None:
         self.directory = directory
         self.wanted = wanted
-        self.ports = [0] * wanted.brokers
+        self.ports: list[dict[str, int]] = [{} for _ in range(wanted.brokers)]
+        """The ports of each broker, by listener."""
+        self.has_users = False
         self.members: list[Process] = []
         directory.mkdir(parents=True)
         for node in range(wanted.brokers):
@@ -54,7 +56,7 @@ class Brokers:
         """Start all of them without waiting."""
         for node in range(self.wanted.brokers):
             self._write(node)
-        if self.wanted.protocol.startswith("SASL"):
+        if self.has_users:
             self._add_users()
         for member in self.members:
             member.launch()
@@ -72,19 +74,21 @@ class Brokers:
         """Wait until they serve."""
         for node, member in enumerate(self.members):
             member.wait_until_ready()
-            self.ports[node] = int(member.said.read_text().split("kafka=", 1)[1].split()[0].rpartition(":")[2])
+            told = member.said.read_text().split("kafka=", 1)[1].split()[0].split(",")
+            self.ports[node] = {name: int(port) for name, _, port in (one.partition(":") for one in told)}
 
     def _write(self, node: int) -> None:
         wanted = self.wanted
         tree = settings_of({**QUICK, **wanted.properties, **wanted.each.get(node, {})})
-        secured(tree, wanted.listener, wanted.protocol, wanted.properties)
+        names = secured(tree, wanted.listener, wanted.protocol, wanted.properties)
+        self.has_users = "acls" in tree["security"]
         if (version := wanted.features.get("transaction.version")) is not None:
             tree.setdefault("transactions", {})["version"] = max(1, version)  # 0 is as 1 for clients
         tree |= {
             **BASE,
             "data": str(self.directory / "data"),
             "node": node,
-            "kafka": f"{wanted.listener}=127.0.0.1:{self.ports[node]}",
+            "kafka": ",".join(f"{name}=127.0.0.1:{self.ports[node].get(name, 0)}" for name in names),
         }
         self.members[node].file.write_text(json.dumps(tree))
 
@@ -167,7 +171,9 @@ class Starter(AbstractContextManager["Starter"]):
         self._now, self._next = ready, None
         ready.wait()
         self._next = self._launched(wanted)
-        return {"ports": ready.ports, "configs": dynamic_of(wanted.properties)}
+        ports = [told[wanted.listener] for told in ready.ports]
+        admin = [told[ADMIN_LISTENER] for told in ready.ports if ADMIN_LISTENER in told]
+        return {"ports": ports, "admin": admin, "configs": dynamic_of(wanted.properties)}
 
     def _launched(self, wanted: Wanted) -> Brokers:
         self._count += 1

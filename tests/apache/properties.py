@@ -15,6 +15,7 @@ def _flag(text: str) -> bool:
 
 
 ADMIN = "plain-admin"
+ADMIN_LISTENER = "ADMIN"
 USERS = {ADMIN: "plain-admin-secret", "plain-user1": "plain-user1-secret"}
 """Users of the tests, with their passwords."""
 SETTINGS: Mapping[str, tuple[str, Callable[[str], object]]] = {
@@ -35,7 +36,6 @@ SETTINGS: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "producer.id.expiration.check.interval.ms": ("housekeeping.interval_ms", int),
     "producer.id.expiration.ms": ("housekeeping.producer_expiry_ms", int),
     "socket.request.max.bytes": ("limits.frame_bytes", int),
-    "super.users": ("security.super_users", str),
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": ("transactions.check_interval_ms", int),
     "transaction.max.timeout.ms": ("transactions.max_timeout_ms", int),
     "transaction.remove.expired.transaction.cleanup.interval.ms": ("housekeeping.interval_ms", int),
@@ -59,14 +59,21 @@ def settings_of(properties: Mapping[str, str]) -> Settings:
     return tree
 
 
-def secured(tree: Settings, listener: str, protocol: str, properties: Mapping[str, str]) -> None:
-    """Add to a tree how its listener is protected. Where users log in, rules count, as in the tests' Kafka."""
-    section = {"protocol": protocol}
+def secured(tree: Settings, listener: str, protocol: str, properties: Mapping[str, str]) -> list[str]:
+    """Add to a tree how its listener is protected. Where users log in, rules count, as in the tests' Kafka.
+
+    Returns the listeners: where rules count and users do not log in, there is another one for who sets the rules.
+    """
     security = tree.setdefault("security", {})
-    security["listeners"] = {listener: section}
+    listeners = security["listeners"] = {listener: {"protocol": protocol}}
     if protocol.startswith("SASL"):
-        section["mechanisms"] = properties.get("sasl.enabled.mechanisms", "PLAIN")
-        security.update({"acls": True, "super_users": f"User:{ADMIN}"})
+        listeners[listener]["mechanisms"] = properties.get("sasl.enabled.mechanisms", "PLAIN")
+        security["acls"] = True
+    elif security.get("acls"):
+        listeners[ADMIN_LISTENER] = {"protocol": "SASL_PLAINTEXT", "mechanisms": "PLAIN"}
+    if security.get("acls"):
+        security["super_users"] = f"User:{ADMIN}"
+    return list(listeners)
 
 
 def dynamic_of(properties: Mapping[str, str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from tests.apache.clusters import Starter
 from tests.compat.common import tool, unavailable
 
 MAIN = "org.apache.kafka.common.test.junit.RunTests"
-LIMIT = "60s"
+LIMIT = "120s"
 """Time limit of one run of a test."""
 SKIPPED = "skipped"
 """How a run ends that has nothing to say about Headwater: it would be the same once more."""

@@ -17,7 +17,9 @@ def _outcome(*ended: tuple[str, str], seconds: float = 1.0) -> Outcome:
 def test_a_failure_that_is_not_listed_and_a_pass_that_is_are_surprises() -> None:
     outcome = _outcome(("A.good", "successful"), ("A.bad", "failed"), ("B.mended", "successful"), ("B.known", "failed"))
     listed = {"B.mended": "why", "B.known": "why"}
+    now_and_then = {name: "sometimes: why" for name in ("A.good", "A.bad", "B.known")}
     assert surprises(outcome, listed).keys() == {"A.bad", "B.mended"}
+    assert surprises(outcome, {**now_and_then, "B.mended": "why"}).keys() == {"B.mended"}
     assert "boom" in surprises(outcome, listed)["A.bad"]
 
 
@@ -37,6 +39,7 @@ def test_a_sample_has_the_quickest_of_every_class_first() -> None:
     runs = [("A.slow", 9.0), ("A.quick", 1.0), ("B.slow", 4.0), ("B.quick", 2.0), ("C.long", 50.0)]
     outcome = Outcome([], [Run(name, name, "successful", "", (), seconds) for name, seconds in runs])
     assert chosen(outcome, 3) == ["A.quick", "B.quick"]
+    assert chosen(outcome, 3, {"A.quick"}) == ["B.quick"]
     assert chosen(outcome, 8) == ["A.quick", "B.quick", "B.slow"]
 
 

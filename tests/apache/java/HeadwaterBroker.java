@@ -8,13 +8,14 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Properties;
-import java.util.function.Supplier;
+import java.util.function.Function;
 import kafka.cluster.Partition;
 import kafka.log.LogManager;
 import kafka.server.KafkaBroker;
 import kafka.server.KafkaConfig;
 import kafka.server.ReplicaManager;
 import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.common.Node;
 import org.apache.kafka.common.TopicPartition;
@@ -66,7 +67,7 @@ class HeadwaterBroker {
             case "startup": startup(); return null;
             case "awaitShutdown": return null;
             case "isShutdown": return !runs;
-            case "brokerState": return runs ? BrokerState.RUNNING : BrokerState.NOT_RUNNING;
+            case "brokerState": return runs ? BrokerState.RUNNING : BrokerState.SHUTTING_DOWN;
             case "boundPort": return port;
             case "clusterId": return cluster.clusterId();
             case "config": return config();
@@ -86,29 +87,41 @@ class HeadwaterBroker {
     /** Every broker serves every partition, and keeps nothing in directories of its own. */
     private Object ofLogs(String name, Object... given) throws Exception {
         return switch (name) {
-            case "getLog" -> ifThere((TopicPartition) given[0], () -> standIn(UnifiedLog.class, this::ofNothing));
+            case "getLog" -> ifThere((TopicPartition) given[0], this::log);
             case "liveLogDirs" -> CollectionConverters.asScala(List.<File>of()).toSeq();
             default -> throw unknown(name);
         };
     }
 
     private Object ofReplicas(String name, Object... given) throws Exception {
-        if (!name.equals("onlinePartition")) throw unknown(name);
-        return ifThere((TopicPartition) given[0], () -> standIn(Partition.class, (asked, with) -> {
-            if (!asked.equals("leaderIdIfLocal")) throw unknown(asked);
-            return cluster.getLeaderBrokerId((TopicPartition) given[0]) == node ? Option.apply(node) : Option.empty();
-        }));
+        return switch (name) {
+            case "onlinePartition" -> ifThere((TopicPartition) given[0], this::partition);
+            case "localLog" -> ifThere((TopicPartition) given[0], this::log);
+            default -> throw unknown(name);
+        };
     }
 
-    private Object ofNothing(String name, Object... given) {
-        throw unknown(name);
+    private Partition partition(TopicPartition wanted) {
+        return standIn(Partition.class, (name, given) -> {
+            if (!name.equals("leaderIdIfLocal")) throw unknown(name);
+            return cluster.getLeaderBrokerId(wanted) == node ? Option.apply(node) : Option.empty();
+        });
     }
 
-    private <T> Option<T> ifThere(TopicPartition wanted, Supplier<T> found) throws Exception {
+    private UnifiedLog log(TopicPartition wanted) {
+        return standIn(UnifiedLog.class, (name, given) -> {
+            if (!name.equals("highWatermark")) throw unknown(name);
+            try (Admin admin = cluster.admin()) {
+                return admin.listOffsets(Map.of(wanted, OffsetSpec.latest())).partitionResult(wanted).get().offset();
+            }
+        });
+    }
+
+    private <T> Option<T> ifThere(TopicPartition wanted, Function<TopicPartition, T> found) throws Exception {
         try (Admin admin = cluster.admin()) {
             return HeadwaterCluster.described(admin, wanted.topic())
                 .filter(topic -> wanted.partition() < topic.partitions().size())
-                .map(topic -> Option.apply(found.get())).orElse(Option.empty());
+                .map(topic -> Option.apply(found.apply(wanted))).orElse(Option.empty());
         }
     }
 
@@ -138,12 +151,13 @@ class HeadwaterBroker {
         Map<String, String> properties = new HashMap<>(cluster.config().serverProperties());
         properties.putAll(cluster.config().perServerOverrideProperties().getOrDefault(node, Map.of()));
         String listener = cluster.config().brokerListenerName().value();
+        String protocol = cluster.config().brokerSecurityProtocol().name;
         properties.putAll(Map.of(
             "process.roles", "broker",
             "node.id", Integer.toString(node),
             "controller.quorum.bootstrap.servers", "127.0.0.1:9",
             "controller.listener.names", "CONTROLLER",
-            "listener.security.protocol.map", "CONTROLLER:PLAINTEXT," + listener + ":" + cluster.config().brokerSecurityProtocol().name,
+            "listener.security.protocol.map", "CONTROLLER:PLAINTEXT," + listener + ":" + protocol,
             "inter.broker.listener.name", listener,
             "listeners", listener + "://127.0.0.1:" + port));
         for (String topic : List.of("offsets.topic", "transaction.state.log")) {
@@ -159,11 +173,11 @@ class HeadwaterBroker {
         return properties;
     }
 
-    private interface Answers {
+    interface Answers {
         Object of(String name, Object... given) throws Exception;
     }
 
-    private static <T> T proxy(Class<T> kind, Answers answers) {
+    static <T> T proxy(Class<T> kind, Answers answers) {
         InvocationHandler handler = (self, method, given) -> switch (method.getName()) {
             case "hashCode" -> System.identityHashCode(self);
             case "equals" -> self == given[0];
@@ -174,14 +188,15 @@ class HeadwaterBroker {
     }
 
     /** As `proxy`, for a class. */
-    private static <T> T standIn(Class<T> kind, Answers answers) {
+    static <T> T standIn(Class<T> kind, Answers answers) {
         return Mockito.mock(kind, asked -> {
             String name = asked.getMethod().getName();
-            return name.equals("toString") ? kind.getSimpleName() + " of Headwater" : answers.of(name, asked.getArguments());
+            if (name.equals("toString")) return kind.getSimpleName() + " of Headwater";
+            return answers.of(name, asked.getArguments());
         });
     }
 
-    private static UnsupportedOperationException unknown(String name) {
+    static UnsupportedOperationException unknown(String name) {
         return new UnsupportedOperationException("the test looks inside Kafka's broker: " + name);
     }
 }

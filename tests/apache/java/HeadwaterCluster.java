@@ -20,18 +20,26 @@ import org.apache.kafka.common.acl.AccessControlEntry;
 import org.apache.kafka.common.acl.AclBinding;
 import org.apache.kafka.common.acl.AclBindingFilter;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.internals.Topic;
 import org.apache.kafka.common.network.ListenerName;
+import org.apache.kafka.common.security.plain.PlainLoginModule;
 import org.apache.kafka.common.test.ClusterInstance;
+import org.apache.kafka.common.test.JaasUtils;
 import org.apache.kafka.common.test.api.ClusterConfig;
 import org.apache.kafka.common.test.api.Type;
 import org.apache.kafka.server.fault.FaultHandlerException;
 import org.apache.kafka.test.TestUtils;
 
-/** A Headwater for one test, started as the test's ClusterConfig says. What Kafka waits for inside itself, is asked for here. */
+/**
+ * A Headwater for one test, started as the test's ClusterConfig says. What Kafka looks up inside of itself is asked for
+ * here as any client would.
+ */
 class HeadwaterCluster implements ClusterInstance {
+    private static final int CONTROLLER = 3000;
     private final ClusterConfig config;
     private final Map<Integer, HeadwaterBroker> nodes = new TreeMap<>();
     private String id = "";
+    private List<?> adminPorts = List.of();
     private boolean started = false;
     private boolean stopped = false;
 
@@ -55,13 +63,14 @@ class HeadwaterCluster implements ClusterInstance {
         List<?> ports = (List<?>) answer.get("ports");
         for (int node = 0; node < ports.size(); node++)
             nodes.put(node, new HeadwaterBroker(this, node, (Integer) ports.get(node)));
+        adminPorts = (List<?>) answer.get("admin");
         if (!nodes.isEmpty()) prepare((Map<?, ?>) answer.get("configs"));
         started = true;
     }
 
-    /** Learns the id of the cluster, and sets what is set while brokers run. Metrics are asked for where a class would get them. */
+    /** Learns the cluster's id, sets what is set while brokers run, and asks for metrics if a class receives them. */
     private void prepare(Map<?, ?> configs) {
-        try (Admin admin = admin()) {
+        try (Admin admin = superUser()) {
             id = admin.describeCluster().clusterId().get();
             configure(admin, ConfigResource.Type.BROKER, "", configs);
             if (config.serverProperties().containsKey("metric.reporters"))
@@ -71,12 +80,24 @@ class HeadwaterCluster implements ClusterInstance {
         }
     }
 
+    /** Who may do everything: anybody, unless rules count. */
+    Admin superUser() {
+        if (adminPorts.isEmpty()) return admin();
+        return admin(Map.of(
+            "bootstrap.servers", "127.0.0.1:" + adminPorts.get(0),
+            "security.protocol", "SASL_PLAINTEXT",
+            "sasl.mechanism", "PLAIN",
+            "sasl.jaas.config", PlainLoginModule.class.getName() + " required username=\"" + JaasUtils.KAFKA_PLAIN_ADMIN
+                + "\" password=\"" + JaasUtils.KAFKA_PLAIN_ADMIN_PASSWORD + "\";"));
+    }
+
     private static void configure(Admin admin, ConfigResource.Type kind, String name, Map<?, ?> configs)
             throws ExecutionException, InterruptedException {
         List<AlterConfigOp> changes = configs.entrySet().stream()
             .map(one -> new ConfigEntry((String) one.getKey(), (String) one.getValue()))
             .map(entry -> new AlterConfigOp(entry, AlterConfigOp.OpType.SET)).toList();
-        if (!changes.isEmpty()) admin.incrementalAlterConfigs(Map.of(new ConfigResource(kind, name), changes)).all().get();
+        if (changes.isEmpty()) return;
+        admin.incrementalAlterConfigs(Map.of(new ConfigResource(kind, name), changes)).all().get();
     }
 
     @Override
@@ -126,13 +147,14 @@ class HeadwaterCluster implements ClusterInstance {
 
     @Override
     public Map<Integer, KafkaBroker> brokers() {
-        return nodes.entrySet().stream().collect(Collectors.toMap(Map.Entry::getKey, entry -> entry.getValue().asKafkas()));
+        return nodes.entrySet().stream()
+            .collect(Collectors.toMap(Map.Entry::getKey, entry -> entry.getValue().asKafkas()));
     }
 
-    /** Headwater has no controllers. */
+    /** Headwater has no controllers. Where rules are set through the one of Kafka, something stands in for it. */
     @Override
     public Map<Integer, ControllerServer> controllers() {
-        return Map.of();
+        return adminPorts.isEmpty() ? Map.of() : Map.of(CONTROLLER, HeadwaterRules.asController(this));
     }
 
     @Override
@@ -194,12 +216,14 @@ class HeadwaterCluster implements ClusterInstance {
 
     @Override
     public void waitTopicCreation(String topic, int partitions) throws InterruptedException {
+        if (Topic.isInternal(topic)) return; // they are always there, with 50 partitions
         waitUntil(admin -> described(admin, topic).map(found -> found.partitions().size()).orElse(0) == partitions,
             topic + " has " + partitions + " partitions");
     }
 
     @Override
     public void waitTopicDeletion(String topic) throws InterruptedException {
+        if (Topic.isInternal(topic)) return; // they stay
         waitUntil(admin -> described(admin, topic).isEmpty(), topic + " is gone");
     }
 
@@ -215,14 +239,16 @@ class HeadwaterCluster implements ClusterInstance {
     @Override
     public void waitAcls(AclBindingFilter filter, Collection<AccessControlEntry> entries) throws InterruptedException {
         Set<AccessControlEntry> wanted = Set.copyOf(entries);
-        waitUntil(admin -> admin.describeAcls(filter).values().get().stream().map(AclBinding::entry)
+        waitUntil(admin -> HeadwaterRules.found(admin, filter).stream().map(AclBinding::entry)
             .collect(Collectors.toSet()).equals(wanted), "the rules are " + wanted);
     }
 
     /** A topic as clients see it; empty if there is none. */
-    static Optional<TopicDescription> described(Admin admin, String topic) throws ExecutionException, InterruptedException {
-        return admin.listTopics(new ListTopicsOptions().listInternal(true)).names().get()
-            .contains(topic) ? Optional.of(admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic)) : Optional.empty();
+    static Optional<TopicDescription> described(Admin admin, String topic)
+            throws ExecutionException, InterruptedException {
+        ListTopicsOptions all = new ListTopicsOptions().listInternal(true);
+        if (!admin.listTopics(all).names().get().contains(topic)) return Optional.empty();
+        return Optional.of(admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic));
     }
 
     private interface Condition {
@@ -230,7 +256,7 @@ class HeadwaterCluster implements ClusterInstance {
     }
 
     private void waitUntil(Condition condition, String what) throws InterruptedException {
-        try (Admin admin = admin()) {
+        try (Admin admin = superUser()) {
             TestUtils.waitForCondition(() -> {
                 try {
                     return condition.holds(admin);

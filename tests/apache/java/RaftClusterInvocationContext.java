@@ -10,7 +10,7 @@ import org.junit.jupiter.api.extension.ExecutionCondition;
 import org.junit.jupiter.api.extension.Extension;
 import org.junit.jupiter.api.extension.TestTemplateInvocationContext;
 
-/** Takes the place of Kafka's class of this name, which gives a test an embedded Kafka. This one gives it a Headwater. */
+/** Takes the place of Kafka's class of this name, which gives a test an embedded Kafka: this one starts Headwater. */
 public class RaftClusterInvocationContext implements TestTemplateInvocationContext {
     private final String name;
     private final ClusterConfig config;

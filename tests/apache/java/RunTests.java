@@ -30,9 +30,9 @@ import org.junit.platform.launcher.core.LauncherDiscoveryRequestBuilder;
 import org.junit.platform.launcher.core.LauncherFactory;
 
 /**
- * Runs tests of JUnit: DIRECTORY CLASS... The file `wanted` in the directory has a test a line, Class.method; empty, all
- * are run. The file `all` is written with all tests that there are. A line of JSON in `results` tells how a run of a test
- * ended.
+ * Runs tests of JUnit: DIRECTORY CLASS... The file `wanted` in the directory has a test a line, Class.method; if it is
+ * empty, all are run. The file `all` is written with all tests that there are. A line of JSON in `results` tells how a
+ * run of a test ended.
  */
 public final class RunTests implements TestExecutionListener {
     private static final ObjectMapper JSON = new ObjectMapper();
