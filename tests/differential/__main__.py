@@ -9,11 +9,11 @@ import argparse
 import asyncio
 import sys
 
-from tests.differential import open as open_stories
 from tests.differential.allowed import APART
 from tests.differential.compare import Symbols, normal
 from tests.differential.stories import STORIES
 from tests.differential.telling import tell_all
+from tests.support import open as open_list
 
 
 def main() -> int:
@@ -44,8 +44,8 @@ def main() -> int:
     print(f"{len(names)} stories, {len(open_now)} differ")
     if options.write:
         others = STORIES.keys() - set(names)
-        rest = {name: [what] for name, what in open_stories.read().items() if name in others}
-        open_stories.write({**rest, **open_now})
+        rest = {name: [what] for name, what in open_list.stories().items() if name in others}
+        open_list.write_stories({**rest, **open_now})
     return 1 if open_now else 0
 
 

@@ -10,9 +10,9 @@ import pytest
 from harness import kafka
 from harness.headwater import Headwater
 from tests.compat.common import unavailable
-from tests.differential import open as open_stories
 from tests.differential.allowed import APART
 from tests.differential.telling import Verdict, tell_all
+from tests.support import open as open_list
 
 KAFKA = """\
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
@@ -52,7 +52,7 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, s
 def verdicts(addresses: tuple[str, str], request: pytest.FixtureRequest) -> Mapping[str, Verdict]:
     """What came of the stories that this run has tests of. They are told side by side, before the first test."""
     wanted = [item.callspec.params["name"] for item in request.session.items if _tells(item)]
-    return asyncio.run(tell_all(dict.fromkeys(wanted), addresses, {*open_stories.read(), *APART}))
+    return asyncio.run(tell_all(dict.fromkeys(wanted), addresses, {*open_list.stories(), *APART}))
 
 
 def _tells(item: pytest.Item) -> bool:

@@ -16,19 +16,19 @@ from kio.schema.errors import ErrorCode
 from headwater.wire.build import build
 from headwater.wire.encode import item_type
 from headwater.wire.messages import response_type
-from tests.differential import open as open_stories
 from tests.differential.allowed import APART
 from tests.differential.compare import Symbols, normal, wavering
 from tests.differential.stories import STORIES
 from tests.differential.story import Said, Steps, Teller, Told, Transcript, call
 from tests.differential.telling import Verdict
+from tests.support import open as open_list
 from tests.support.batches import Rec, batch
 from tests.support.soak import WHOLE
 
 PROMISES = ("K1", "K2", "K3", "K4", "K5", "K6", "K7", "K8", "K9", "K10", "K11", "K12")
 
 pytestmark = pytest.mark.long
-OPEN = open_stories.read()
+OPEN = open_list.stories()
 WALK = re.compile(r"walk_\D+(\d+)")
 EVERY = 1 if WHOLE else 3
 """Of the walks by chance this share is told; all of them in the soak."""

@@ -175,6 +175,10 @@ def test_the_order_of_a_login() -> None:
             answer = await wire.ask(AUTHENTICATE, 2, auth_bytes=b"x")
             assert answer.error_code is ErrorCode.illegal_sasl_state
             assert await wire.ended()
+        async with raw(broker, SASL) as wire:
+            await wire.ask(HANDSHAKE, 1, mechanism="PLAIN")
+            assert (await wire.ask(VERSIONS, 0)).error_code is ErrorCode.illegal_sasl_state
+            assert await wire.ended()
         async with raw(broker, PLAIN_TEXT) as wire:
             assert (await wire.ask(HANDSHAKE, 1, mechanism="PLAIN")).error_code is ErrorCode.illegal_sasl_state
             assert (await wire.ask(AUTHENTICATE, 2, auth_bytes=b"x")).error_code is ErrorCode.illegal_sasl_state

@@ -18,7 +18,7 @@ from tests.support.promise import promise
 
 PROMISES = ("K2", "K3", "K4", "K5", "K6", "K7", "K11", "L6")
 
-PRODUCE, FETCH, LIST, METADATA, CREATE, DELETE, TRIM, INIT, EPOCHS = 0, 1, 2, 3, 19, 20, 21, 22, 23
+PRODUCE, FETCH, LIST, METADATA, OFFSET_FETCH, CREATE, DELETE, TRIM, INIT, EPOCHS = 0, 1, 2, 3, 9, 19, 20, 21, 22, 23
 DESCRIBE_CONFIGS, PARTITIONS, ALTER, DESCRIBE_CLUSTER, DESCRIBE_PARTITIONS = 32, 37, 44, 60, 75
 NOW = int(time.time() * 1000)
 
@@ -117,6 +117,22 @@ def test_out_of_range_and_unknown() -> None:
             topics=[{"topic_id": uuid.uuid4(), "partitions": [{"partition": 0, "fetch_offset": 0}]}],
         )  # fmt: skip
         assert by_id.responses[0].partitions[0].error_code is ErrorCode.unknown_topic_id
+
+    run(test)
+
+
+@promise("K10")
+def test_topics_without_offsets_to_tell_come_last() -> None:
+    """OffsetFetch answers in the order of Apache Kafka: first what can be told, then the errors."""
+
+    async def test(one: Caller, _: Caller) -> None:
+        await create(one)
+        [known] = (await one(METADATA, 12, topics=[{"name": "t"}])).topics
+        unknown = uuid.uuid4()
+        wanted = [{"topic_id": id, "partition_indexes": [0]} for id in (unknown, known.topic_id)]
+        [group] = (await one(OFFSET_FETCH, 10, groups=[{"group_id": "g", "topics": wanted}])).groups
+        assert [topic.topic_id for topic in group.topics] == [known.topic_id, unknown]
+        assert group.topics[1].partitions[0].error_code is ErrorCode.unknown_topic_id
 
     run(test)
 

@@ -260,19 +260,20 @@ async def _answer(broker: Broker, request: Request, name: str, topics: Any) -> l
     if topics is None:
         return await _all(broker, request, stored, is_unstable, work)
     answer: list[Values] = []
+    failed: list[Values] = []
     async for topic in work.over(topics):
         found = _topic(broker, topic, version)
         if not _may(broker, request, Operation.DESCRIBE, topic, found):
-            answer += _failed([topic], ErrorCode.topic_authorization_failed)
+            failed += _failed([topic], ErrorCode.topic_authorization_failed)
             continue
         if found is None and version >= BY_ID:
-            answer += _failed([topic], ErrorCode.unknown_topic_id)
+            failed += _failed([topic], ErrorCode.unknown_topic_id)
             continue
         offsets = stored.offsets.get(found.id, {}) if stored is not None and found is not None else {}
         topic_id = found.id if found is not None else None
         wanted = [(index, offsets.get(index, _NONE), is_unstable(topic_id, index)) for index in topic.partition_indexes]
         answer.append({**_named(topic, version), "partitions": await _partitions(wanted, work)})
-    return answer
+    return answer + failed  # in the order of Apache Kafka
 
 
 def _unstable(broker: Broker, request: Request, group: str) -> Callable[[uuid.UUID | None, int], bool]:

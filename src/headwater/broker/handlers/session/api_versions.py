@@ -45,7 +45,14 @@ def unsupported_version() -> Values:
 
 @api(KEY, 0, 4, RequestKind.LOOKUP)
 def api_versions(broker: Broker, request: Request) -> Values:
-    """Versions 0 to 4. As in Kafka, the software name since version 3 must be a plain name."""
+    """Versions 0 to 4. As in Kafka, the software name since version 3 must be a plain name.
+
+    Between a SaslHandshake and the end of its log-in there is nothing to ask, and the connection ends.
+    """
+    login = request.connection.login
+    if login is not None and login.shaking:
+        request.connection.end()
+        return {"error_code": ErrorCode.illegal_sasl_state}
     if request.version >= 3:
         names = (request.body.client_software_name, request.body.client_software_version)
         if not all(_plain(name) for name in names):
