@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headwater.configs import groups as group_configs
+from headwater.configs import inert
 from headwater.configs import topics as topic_configs
 from headwater.configs.keys import INT_MAX, Kind, checked_by, number
 from headwater.configs.keys import ConfigKey as Key
 from headwater.errors import BadInput, ConfigError
-from headwater.settings.settings import INTERNAL, Settings, parse_listeners
+from headwater.settings.settings import INTERNAL, Settings, parse_listeners, rack_of
 from headwater.state.cluster.resources import ALL_BROKERS, ConfigResource, Resources
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ _LIMITS = [
     Key(MAX_PER_ADDRESS, Kind.INT, "", number(0, INT_MAX), "How many connections a broker accepts from one address."),
     Key(MAX_RATE, Kind.INT, "", number(1, INT_MAX), "How many new connections a broker accepts per second."),
 ]
-PER_BROKER: Mapping[str, Key] = {key.name: key for key in _LIMITS}
+PER_BROKER: Mapping[str, Key] = {**{key.name: key for key in _LIMITS}, **inert.DYNAMIC}
 """What can be set for one broker."""
 DYNAMIC: Mapping[str, Key] = {
     **PER_BROKER,
@@ -75,7 +76,7 @@ _STATIC: list[tuple[str, Kind, Callable[[Settings], object], str]] = [
     ("auto.create.topics.enable", Kind.BOOLEAN, lambda s: _flag(s.auto_create_topics),
      "Whether a topic that a client asks for is created."),
     ("broker.id", Kind.INT, lambda s: s.node, "This broker's number."),
-    ("broker.rack", Kind.STRING, lambda s: s.zone, "This broker's zone."),
+    ("broker.rack", Kind.STRING, lambda s: rack_of(s.zone), "This broker's zone."),
     ("connections.max.idle.ms", Kind.LONG, lambda s: s.limits.idle_ms,
      "After which time an idle connection is closed."),
     ("default.replication.factor", Kind.INT, lambda s: 1, "Object storage replicates."),
@@ -128,6 +129,11 @@ def rows(settings: Settings, resources: Resources) -> list[Row]:
         key = DYNAMIC[name]
         sources = [*_dynamic(name, settings.node, resources), (name, key.default, DEFAULT)]
         found[name] = Row(key, sources[0][1], tuple(sources), False)
+    for name, key in inert.STATIC.items():
+        found[name] = Row(key, key.default, ((name, key.default, DEFAULT),), True)
+    for name, key in inert.DYNAMIC.items():
+        sources = [*_dynamic(name, settings.node, resources), (name, key.default, DEFAULT)]
+        found[name] = Row(key, sources[0][1], tuple(sources), False)
     for name, kind, get, doc in _STATIC:
         value, unset = str(get(settings)), str(get(_UNSET))
         sources = [(name, value, STATIC if value != unset else DEFAULT)]
@@ -164,7 +170,7 @@ def checked(broker: str, name: str, value: str) -> str:
     if name in DYNAMIC and name not in PER_BROKER and broker != ALL_BROKERS:
         raise BadInput(f"{name} is a default of topics, which all brokers serve. Set it for all brokers.")
     if name not in DYNAMIC:
-        if name in {known for known, *_ in _STATIC} | {key.name for key in _group_defaults()}:
+        if name in {known for known, *_ in _STATIC} | {key.name for key in _group_defaults()} | inert.STATIC.keys():
             raise BadInput(f"Cannot update these configs dynamically: [{name}]")
         raise ConfigError(f"Unknown broker config name: {name}")
     try:

@@ -19,9 +19,11 @@ class Kind(Enum):
     BOOLEAN = 1
     STRING = 2
     INT = 3
+    SHORT = 4
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    CLASS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +76,22 @@ def number(low: int, high: int) -> Callable[[str], str]:
     return check
 
 
-def fraction(value: str) -> str:
-    """Check a number from 0 to 1."""
-    try:
-        given = float(value)
-    except ValueError:
-        raise ConfigError("Not a number of type DOUBLE") from None
-    if not 0 <= given <= 1:
-        raise ConfigError("Value must be between 0 and 1")
-    return value.strip()
+def decimal(low: float, high: float) -> Callable[[str], str]:
+    """A check for a number between two limits."""
+
+    def check(value: str) -> str:
+        try:
+            given = float(value)
+        except ValueError:
+            raise ConfigError("Not a number of type DOUBLE") from None
+        if not low <= given <= high:
+            raise ConfigError(f"Value must be between {low:g} and {high:g}")
+        return value.strip()
+
+    return check
+
+
+fraction = decimal(0, 1)
 
 
 def one_of(*allowed: str) -> Callable[[str], str]:

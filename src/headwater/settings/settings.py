@@ -41,6 +41,8 @@ from headwater.settings.sql import check_sql
 MIB = 1 << 20
 MIN_PROCESS_SESSION_MS = 600
 INTERNAL = "INTERNAL"
+NO_ZONE = "local"
+"""The zone of processes that were given none."""
 """Name of the listener for other brokers only. No client is given its address."""
 
 
@@ -271,8 +273,9 @@ class Settings(_Section, frozen=True):
     """URL of the ledger, see `docs/guides/ledgers.md`. Empty: the file `ledger.db` in `data`."""
     objects: str = ""
     """URL of the object store, see `docs/guides/objects.md`. Empty: the directory `objects` in `data`."""
-    zone: str = "local"
-    """Zone of this process, see `docs/guides/zones.md`. Clients see it as the rack of the broker."""
+    zone: str = NO_ZONE
+    """Zone of this process, see `docs/guides/zones.md`. Clients see it as the rack of the broker, unless it is the
+    default."""
     zones: str = ""
     """Comma-separated zones to which `headwater up` assigns its brokers in turn. Empty: all of them are in `zone`."""
     node: int = 1
@@ -488,6 +491,11 @@ def parse_address(text: str) -> tuple[str, int]:
 def parse_zones(text: str) -> list[str]:
     """The zones in `ZONE,ZONE,…`; empty for an empty text."""
     return [zone.strip() for zone in text.split(",")] if text.strip() else []
+
+
+def rack_of(zone: str) -> str:
+    """The rack that clients see for a zone; empty for that of processes that were given none."""
+    return "" if zone == NO_ZONE else zone
 
 
 def parse_listeners(text: str) -> dict[str, tuple[str, int]]:

@@ -7,7 +7,7 @@ from litestar import get
 
 from headwater.gateway.problems import NOT_FOUND, Refusal
 from headwater.gateway.v3.frame import BrokerId, Frame, ListOf, Metadata, Related, TheFrame
-from headwater.settings.settings import INTERNAL
+from headwater.settings.settings import INTERNAL, rack_of
 from headwater.state.cluster.domain import Process
 from headwater.state.cluster.state import ClusterState
 
@@ -78,7 +78,7 @@ def _broker(frame: Frame, process: Process) -> BrokerData:
         process.node,
         first.host if first else None,
         first.port if first else None,
-        process.zone or None,
+        rack_of(process.zone) or None,
         frame.related("brokers", process.node, "configs"),
         frame.related("brokers", process.node, "partition-replicas"),
     )

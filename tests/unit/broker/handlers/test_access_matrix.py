@@ -503,6 +503,7 @@ def test_creating_on_the_way_needs_create() -> None:
         assert await ask() is TOPIC_FAILED
         assert "new" not in root.node.cluster.state.names
         await put(root, rule((Operation.CREATE, TOPIC), name="new"))
+        assert await ask() is ErrorCode.unknown_topic_or_partition
         assert await ask() is ErrorCode.none
 
     run(test)

@@ -423,8 +423,11 @@ def test_topics_are_created_on_demand_only_where_allowed() -> None:
         wanted = [{"name": "auto", "topic_id": None}]
         refused = await one(METADATA, 12, topics=wanted, allow_auto_topic_creation=False)
         assert refused.topics[0].error_code is ErrorCode.unknown_topic_or_partition
+        making = await one(METADATA, 12, topics=wanted, allow_auto_topic_creation=True)
+        assert making.topics[0].error_code is ErrorCode.unknown_topic_or_partition, "as in Kafka: clients ask again"
         made = await one(METADATA, 12, topics=wanted, allow_auto_topic_creation=True)
         assert made.topics[0].error_code is ErrorCode.none and len(made.topics[0].partitions) == 1
+        assert [broker.rack for broker in made.brokers] == [None], "there is none unless a zone is set"
         odd = await one(METADATA, 12, topics=[{"name": "no/slash", "topic_id": None}])
         assert odd.topics[0].error_code is ErrorCode.invalid_topic_exception
 

@@ -6,6 +6,7 @@ clients spread and caches stay warm. A client that names its zone gets leaders o
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from typing import Any
 
@@ -21,6 +22,7 @@ from headwater.errors import BadInput, Exists, HeadwaterError
 from headwater.replica.internal_topics import is_internal, topic_names
 from headwater.replica.placement import choose
 from headwater.replica.topics import check_name
+from headwater.settings.settings import rack_of
 from headwater.state.cluster.access import AclResource, Operation
 from headwater.state.cluster.domain import Topic
 
@@ -36,7 +38,7 @@ def brokers(broker: Broker, request: Request) -> list[Values]:
     for member in broker.routing.brokers(zone_of(request.client_id)):
         address = broker.address(member, request.connection.listener)
         if address is not None:
-            where = {"host": address[0], "port": address[1], "rack": member.zone or None}
+            where = {"host": address[0], "port": address[1], "rack": rack_of(member.zone) or None}
             found.append({"node_id": member.node, "broker_id": member.node, **where})
     return found
 
@@ -173,10 +175,10 @@ async def _one(broker: Broker, request: Request, wanted: Any, create: bool, work
             return {**identity, "error_code": ErrorCode.topic_authorization_failed}
         broker.check_free(wanted.name)
         broker.check_room(broker.settings.default_partitions)
-        topic = await broker.topics.create(wanted.name, broker.settings.default_partitions, {})
-        return await _describe(broker, request, topic, work)
-    except Exists:  # created by another client just now
-        return {**identity, "error_code": ErrorCode.leader_not_available}
+        with contextlib.suppress(Exists):  # created by another client just now
+            await broker.topics.create(wanted.name, broker.settings.default_partitions, {})
+        # As in Kafka: the client asks again, and then gets the topic.
+        return {**identity, "is_internal": is_internal(wanted.name), "error_code": ErrorCode.unknown_topic_or_partition}
     except BadInput as error:
         return {**identity, "error_code": code_of(error)}
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from headwater.configs import inert
 from headwater.configs.topics import KEYS
 from headwater.settings.settings import Limits, Settings
 from headwater.types import Domain
@@ -252,6 +253,40 @@ def test_brokers() -> None:
             assert (await one(DESCRIBE_CONFIGS, 4, resources=wanted)).results[0].error_code is INVALID
 
     run(test, 2, Settings(objects="memory://", limits=Limits(connections=77)))
+
+
+@promise("K7")
+def test_configs_of_brokers_without_effect() -> None:
+    """Every name that Apache Kafka has is known, checked by its type and shown. What Kafka changes is kept."""
+
+    async def test(one: Caller) -> None:
+        for name, config, code in (
+            ("", ("log.cleaner.backoff.ms", SET, "5"), NONE),
+            ("1", ("log.cleaner.backoff.ms", SET, "7"), NONE),
+            ("1", ("sasl.kerberos.kinit.cmd", SET, "/bin/kinit"), NONE),
+            ("1", ("log.cleaner.backoff.ms", SET, "-1"), INVALID),
+            ("1", ("log.cleaner.backoff.ms", SET, "soon"), INVALID),
+            ("1", ("log.cleaner.io.buffer.load.factor", SET, "x"), INVALID),
+            ("1", ("inter.broker.protocol", SET, "x"), BAD),
+            ("1", ("controlled.shutdown.enable", SET, "false"), INVALID),
+        ):
+            assert (await change(one, BROKER, name, config)).error_code is code, config
+        shown = await configs_of(one, BROKER, "1")
+        backoff = shown["log.cleaner.backoff.ms"]
+        assert [(s.value, s.source) for s in backoff.synonyms] == [("7", 2), ("5", 3), ("15000", 5)]
+        assert (backoff.value, backoff.read_only) == ("7", False) and "No effect" in backoff.documentation
+        assert shown["controlled.shutdown.enable"].read_only and shown["broker.rack"].value == ""
+        assert not [name for name in shown if "password" in name], "what has no use is not kept, let alone secrets"
+
+    run(test, 1)
+
+
+@promise("K7")
+def test_configs_without_effect_have_sound_defaults() -> None:
+    for key in (*inert.STATIC.values(), *inert.DYNAMIC.values()):
+        assert not key.default or key.check(key.default) == key.default, key
+    static = {"node.id", "listeners", "max.connections", "log.retention.ms"}
+    assert not static & (inert.STATIC.keys() | inert.DYNAMIC.keys())
 
 
 @promise("K7")
