@@ -31,6 +31,7 @@ def test_typed_queries(tmp_path: Path) -> None:
             await _json(world)
             await _flattened(world)
             await _schemas(world)
+            await _before_settling(world)
 
     asyncio.run(main())
 
@@ -107,3 +108,29 @@ async def _schemas(world: QueryWorld) -> None:
     values = [{"x": 1, "x__string": None, "y": None}, {"x": None, "x__string": "a", "y": 2}, None]
     assert [value for (value,) in await world.rows("SELECT value_data FROM s ORDER BY offset")] == [*values, *values]
     assert await world.rows("SELECT offset, value_data.n FROM p ORDER BY 1") == [(0, 5), (1, 5)]
+
+
+async def _before_settling(world: QueryWorld) -> None:
+    """The columns of a topic's schemas exist from the first query on, and those of a newer schema at once."""
+    registry = Registry(world.core.cluster)
+    first = {"type": "record", "name": "P", "fields": [{"name": "amount", "type": "long"}]}
+    note = {"name": "note", "type": ["null", "string"], "default": None}
+    second = {**first, "fields": [*first["fields"], note]}
+    _, one = await registry.register("early-value", Draft("AVRO", json.dumps(first)))
+    for name, source in (("early", "auto"), ("pinned", "subject:early-value")):
+        await world.topic(name, headwater_value_schema=source)
+        assert await world.rows(f"SELECT value_data.amount FROM {name}") == []
+        assert dict(await world.rows(f"DESCRIBE {name}"))["value_data"] == 'STRUCT("amount" BIGINT)'
+        with pytest.raises(QueryFailed, match=r"did you mean value_data\.amount\?"):
+            await world.rows(f"SELECT amount FROM {name}")
+    row = framed(one.id, avro(first, {"amount": 1}))
+    await world.write("early", [row])
+    assert await world.rows("SELECT value_data FROM early") == [({"amount": 1},)]
+    await _settled(world)
+    _, two = await registry.register("early-value", Draft("AVRO", json.dumps(second)))
+    notes = "SELECT value_data.amount, value_data.note FROM early ORDER BY offset"
+    assert await world.rows(notes) == [(1, None)]
+    await world.write("early", [row, framed(two.id, avro(second, {"amount": 2, "note": "x"}))])
+    for _ in range(2):
+        assert await world.rows(notes) == [(1, None), (1, None), (2, "x")]
+        await _settled(world)

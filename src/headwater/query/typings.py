@@ -7,24 +7,27 @@ error. Processes of engines start no other ones either, so Protobuf's schemas ar
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import uuid
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from headwater.clock import Clock
 from headwater.configs.topics import TopicConfig
 from headwater.errors import BadSchema, HeadwaterError
-from headwater.lake.decoding import typing_of
+from headwater.lake.decoding import is_flat, typing_of
 from headwater.lake.known import KnownSchemas
 from headwater.lake.registries import BuiltIn, Registry
 from headwater.query.typed import HotTyper
 from headwater.replica.replica import Replica
+from headwater.schemas.codecs import Codec, codec_of
+from headwater.schemas.columns import merged, root_of
 from headwater.schemas.parsing import ProtobufModel, SchemaKind, Source, parse
-from headwater.schemas.typing import JSON, NO_SCHEMA, KnownSchema, Typing
+from headwater.schemas.typing import AUTO, JSON, NO_SCHEMA, SUBJECT, KnownSchema, Typing
 from headwater.state.cluster.domain import Topic
 from headwater.state.cluster.state import ClusterState
 from headwater.state.commands.columns import Column
@@ -74,6 +77,13 @@ def schemas_of(cluster: Replica[ClusterState], clock: Clock, external: Registry 
     return KnownSchemas(BuiltIn(cluster), clock, absent_seconds=OWN_ABSENT_SECONDS, newest_seconds=0)
 
 
+class Expected(NamedTuple):
+    """Typed columns of a table, with those that settling will add by what is known now."""
+
+    columns: tuple[Column, ...]
+    last_id: int
+
+
 class Typings:
     """Says how rows of the WAL are decoded."""
 
@@ -89,12 +99,44 @@ class Typings:
     def __repr__(self) -> str:
         return f"<Typings by {self.schemas!r}, {len(self._compiled)} compiled>"
 
-    async def of(self, cluster: ClusterState, topic: Topic, columns: Columns) -> TopicTyping | None:
-        """How rows of a topic are decoded, with the columns that its table has; None if they are not."""
+    async def expected(self, cluster: ClusterState, topic: Topic, columns: Columns) -> Expected:
+        """The columns that the table will have once records of its subjects' newest schemas are settled."""
         config = TopicConfig.of(topic.configs, cluster.resources.common)
-        if not config.typed or not columns.newest:
+        now = Expected(columns.newest, columns.last_id)
+        sources = {
+            word: f"{SUBJECT}{topic.name}-{word}" if source == AUTO else source
+            for word, source in (("key", config.key_schema), ("value", config.value_schema))
+            if source not in (NO_SCHEMA, JSON)
+        }
+        if not sources:
+            return now
+        await self.schemas.refresh(topic.id, sources.values())
+        known = {name: one for one in await self.usable(self.schemas.of(topic.id)[0]) for name in one.names}
+        codecs: dict[str, Codec] = {}
+        for word, name in sources.items():
+            if name in known:
+                with contextlib.suppress(BadSchema):
+                    codecs[word] = codec_of(known[name], ())
+        if not codecs:
+            return now
+        value = codecs.get("value")
+        root = root_of(
+            codecs["key"].shape if "key" in codecs else None,
+            value.shape if value is not None else None,
+            flatten=is_flat(columns.newest, config.flatten),
+            record=value.record if value is not None and config.separate_types else "",
+        )
+        return Expected(*merged(columns.newest, columns.last_id, root))
+
+    async def of(
+        self, cluster: ClusterState, topic: Topic, columns: Columns, expected: Expected | None = None
+    ) -> TopicTyping | None:
+        """How rows of a topic are decoded, with the columns that its table has, or will have; None if they are not."""
+        config = TopicConfig.of(topic.configs, cluster.resources.common)
+        wanted = expected or Expected(columns.newest, columns.last_id)
+        if not config.typed or not wanted.columns:
             return None
-        typing = typing_of(config, columns)
+        typing = msgspec.structs.replace(typing_of(config, columns), columns=wanted.columns, last_id=wanted.last_id)
         self.schemas.forget(cluster.topics)
         self.lacking &= cluster.topics.keys()
         found = TopicTyping(self, topic, typing)

@@ -32,6 +32,10 @@ class Codec(Protocol):
     def record(self) -> str:
         """The short name of the record type; empty if it has none."""
 
+    @property
+    def shape(self) -> Shape:
+        """The shape of the values."""
+
     def decode(self, payloads: pa.BinaryArray, front: int = 0) -> tuple[Shape, Decoded]:
         """Values, and their shape. Each payload has a prefix of `front` bytes. No payload raises."""
 
@@ -41,13 +45,14 @@ class SchemaCodec:
 
     def __init__(self, record: str, decoder: Decoder) -> None:
         self.record = record
+        self.shape = decoder.shape
         self._decoder = decoder
 
     def __repr__(self) -> str:
         return f"<SchemaCodec of {self.record}>"
 
     def decode(self, payloads: pa.BinaryArray, front: int = 0) -> tuple[Shape, Decoded]:
-        return self._decoder.shape, self._decoder.decode(payloads, front)
+        return self.shape, self._decoder.decode(payloads, front)
 
 
 def codec_of(known: KnownSchema, indexes: tuple[int, ...]) -> Codec:

@@ -31,12 +31,13 @@ from headwater.query.queries.shares import Shares
 from headwater.query.queries.versions import wanted_of
 from headwater.query.snapshot import Snapshot, take
 from headwater.query.typed import SchemasMissing
-from headwater.query.typings import TRIES, TopicTyping, Typings, columns_of, schemas_of, shown, shown_version
+from headwater.query.typings import TRIES, Expected, TopicTyping, Typings, columns_of, schemas_of, shown, shown_version
 from headwater.replica.domains import Domains
 from headwater.replica.patience import catch_up
 from headwater.settings.sql import Sql
 from headwater.shares import fits
 from headwater.state.cluster.domain import Topic
+from headwater.state.commands.columns import Column
 from headwater.state.streams.stored.typed import Columns
 from headwater.threads import Offload, inline
 from headwater.types import Domain
@@ -50,6 +51,8 @@ HISTORY = 200
 CATCH_UP_SECONDS = 5.0
 """How long a question waits for the ledger."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
+NO_VERSION = 0
+"""The version of columns that no file has: each file is read for what it has."""
 LOGGED = 2_000
 """Characters of a statement in the log."""
 
@@ -65,6 +68,8 @@ class _Taken:
     """The version that is asked for; None for the present."""
     typing: TopicTyping | None = None
     """How rows of the WAL are decoded."""
+    expected: Expected | None = None
+    """The columns of the present; None for an older version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,9 +290,10 @@ class Queries:
 
     async def _typed(self, taken: _Taken) -> _Taken:
         """A table, with what is known for decoding its rows of the WAL."""
-        if not taken.snapshot.hot:
-            return taken
-        return replace(taken, typing=await self._typings.of(self._domains.cluster.state, taken.topic, taken.columns))
+        state, topic, columns = self._domains.cluster.state, taken.topic, taken.columns
+        expected = await self._typings.expected(state, topic, columns) if taken.version is None else None
+        typing = await self._typings.of(state, topic, columns, expected) if taken.snapshot.hot else None
+        return replace(taken, typing=typing, expected=expected)
 
     async def _begin(self, query: RunningQuery, planned: _Planned) -> None:
         """Start a query, again if rows of the WAL name schemas that its engine was not given."""
@@ -344,11 +350,24 @@ class Queries:
         topics = Topics(has=has, names=lambda: [name for name in list(names) if has(name)], typed=typed)
         more = self._own.functions if engine is Engine.DUCKDB else ()
         statement = await self._offload(check, question.sql, engine, topics, question.as_of, more)
+        expected = {table.topic: await self._expected(table.topic) for table in statement.tables}
+        coming = {name: [column.name for column in own] for name, own in expected.items()}
+        if any(coming[name] != typed(name) for name in coming):
+            topics = replace(topics, typed=lambda name: coming.get(name) or typed(name))
+            statement = await self._offload(check, question.sql, engine, topics, question.as_of, more)
         if statement.parameters != len(question.parameters):
             raise StatementRefused(
                 f"the statement has {statement.parameters} parameters, {len(question.parameters)} are given"
             )
         return await self._described(statement)
+
+    async def _expected(self, name: str) -> tuple[Column, ...]:
+        """The typed columns of a topic in the present, and those that its newest schemas will add."""
+        topic = self._domains.cluster.state.names.get(name)
+        if topic is None:
+            return ()
+        columns = columns_of(self._domains[Domain(topic.domain)].state, topic)
+        return (await self._typings.expected(self._domains.cluster.state, topic, columns)).columns
 
     async def _described(self, statement: Statement) -> Statement:
         """Show a topic's typed columns in its DESCRIBE."""
@@ -360,7 +379,8 @@ class Queries:
         await self._catch_up(domain)
         state = self._domains[domain].state
         version = wanted_of(state.tables.get(topic.id), table.as_of).version
-        return describe(statement, shown(columns_of(state, topic), version))
+        own = await self._expected(topic.name) if version is None else shown(columns_of(state, topic), version)
+        return describe(statement, own)
 
     def _topics(self, statement: Statement) -> list[Topic]:
         names = self._domains.cluster.state.names
@@ -423,5 +443,7 @@ def _tables(statement: Statement, taken: Sequence[_Taken]) -> list[TaskTable]:
     for table, one in zip(statement.tables, taken, strict=True):
         version = shown_version(one.columns, one.version)
         columns, typing = one.columns.of(version), one.typing.typing if one.typing is not None else None
+        if one.expected is not None and one.expected.columns != columns:
+            columns, version = one.expected.columns, NO_VERSION
         found.append(table_of(table.view, one.topic.name, one.snapshot, columns, typing, version))
     return found

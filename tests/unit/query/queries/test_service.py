@@ -87,7 +87,7 @@ def _has(task: EngineTask, name: str) -> bool:
 def test_schemas_that_rows_name() -> None:
     tasks, query, asked = _asked(lambda task: tuple(name for name in ("5", "9") if not _has(task, name)))
     assert [[_has(task, name) for name in ("5", "9")] for task in tasks] == [[False, False], [True, True]]
-    assert asked == ["5", "9"] and query.notes == ()
+    assert asked == ["subject:t-value", "5", "9"] and query.notes == ()
     assert tasks[0].id != tasks[1].id and all(task.id.startswith(query.id) for task in tasks)
 
 
