@@ -112,6 +112,7 @@ LEFT_OUT: Mapping[str, str] = {
     "tests/invariants/test_i3_crash_before_record.py": "a broker that crashes on a line of code, on a local directory",
     "tests/invariants/test_i4_crash_after_record.py": "a broker that crashes on a line of code, on a local directory",
     "tests/invariants/test_i6_zone_metadata.py": "chooses the zones of its brokers itself",
+    "tests/cli/test_first_hour.py": "types what a newcomer types, on an embedded Headwater",
     "tests/cli/test_cluster.py": "looks at the ledger of an embedded Headwater",
     "tests/cli/test_secured.py": "makes its first user in an embedded ledger, as the documentation says",
     "tests/cli/test_commands.py": "looks into the data directory of an embedded Headwater",

@@ -16,6 +16,7 @@ import pytest
 
 from harness.process import headwater
 from headwater.cli import common, main
+from headwater.cli.errors import INPUT
 from headwater.log.wal import format as wal
 from headwater.state.commands.cluster import TakeEpoch
 from headwater.state.commands.streams import AppendWal
@@ -106,7 +107,9 @@ def test_a_healthy_directory(data: Path) -> None:
 
 
 def test_an_empty_directory(tmp_path: Path) -> None:
-    assert doctor(tmp_path / "nothing") == (HEALTHY, {})
+    ended = headwater("doctor", "--data", str(tmp_path / "nothing"))
+    assert (ended.returncode, ended.stdout) == (INPUT, "") and "no cluster here" in ended.stderr
+    assert not (tmp_path / "nothing").exists()
 
 
 def test_a_sick_directory(data: Path) -> None:

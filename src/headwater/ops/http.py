@@ -80,7 +80,7 @@ def problem(status: int, title: str, headers: tuple[tuple[str, str], ...] = ()) 
 
 
 class HttpServer:
-    """Serves a few paths. A path that ends in a slash takes every method of everything below it."""
+    """Serves a few paths. A path that ends in a slash takes every method of everything below it; `/` is one page."""
 
     def __init__(
         self,
@@ -184,7 +184,8 @@ class HttpServer:
         route = self._routes.get(request.path)
         mounted = None
         if route is None:
-            mounted = next((r for p, r in self._routes.items() if p.endswith("/") and request.path.startswith(p)), None)
+            below = (p for p in self._routes if p.endswith("/") and p != "/" and request.path.startswith(p))
+            mounted = next((self._routes[p] for p in below), None)
         if route is None and mounted is None:
             return problem(404, "not found")
         if mounted is None and request.method not in ("GET", "HEAD"):

@@ -22,6 +22,7 @@ from headwater.wire.messages import encode_response
 from tests.support.batches import Rec, batch
 from tests.support.nodes import Caller, cluster
 from tests.support.promise import promise
+from tests.unit.broker.calling import create
 
 PROMISES = ("S2",)
 
@@ -381,6 +382,8 @@ def test_what_a_config_makes_the_server_do_needs_its_rights(
 
     async def test(root: Caller, guest: Caller) -> None:
         await put(root, *[rule((one, TOPIC), name=name) for one in SETTING for name in (HERE, NOWHERE)])
+        if config == DLQ_TOPIC:
+            await create(root, value)
         state, given = root.node.cluster.state, {"name": config, "value": value}
 
         async def asked(*, dry: bool) -> list[ErrorCode]:
