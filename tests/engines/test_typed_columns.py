@@ -133,7 +133,7 @@ class World:
         self.rows[number] = [
             {"offset": row["offset"], **{f.name: fitting(row.get(f.name), f.type) for f in fields}} for row in rows
         ]
-        return msgspec.convert((number, *msgspec.structs.astuple(made), 0, 0, 0, 0, 0), DataFile)
+        return msgspec.convert((number, *msgspec.structs.astuple(made), 0, 0, 0, 0, 0, 0, 0), DataFile)
 
     async def enter(self, rows: list[dict[str, Any]], removed: Sequence[int] = (), *, replaces: bool = False) -> None:
         file = await self.file(rows)
@@ -308,7 +308,7 @@ def test_commits_of_delta_depend_on_the_journal_only(tmp_path: Path) -> None:
             for upto in range(1, world.table.last_sequence + 1):
                 whole = world.batch(upto - 1)
                 live = [f for f in world.table.files.values() if f.added <= upto and not 0 < f.removed <= upto]
-                batch = Batch(upto - 1, upto, whole.entries[:1], whole.files, live, MS, world.columns)
+                batch = Batch(upto - 1, upto, whole.entries[:1], whole.files, live, MS, 0, world.columns)
                 await world.delta.commit(REF, "", batch)
                 await world.delta.commit(REF, "", batch)
             assert {path.name: path.read_bytes() for path in directory.glob("*.json")} == before

@@ -47,7 +47,7 @@ class DataFile(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=F
     ended_ms: int
     """The date of the version that removed the file; 0 while it is part of the table."""
     arrived_ms: int
-    """The ledger time at which the file came into the table."""
+    """The ledger time at which the newest of its rows came into the table."""
 
     def is_in(self, versions: Sequence[int]) -> bool:
         """Whether one of the versions, which ascend, shows the file."""
@@ -187,11 +187,11 @@ class TopicTable:
         """Enter a change into the journal. The sequences and times of the files are set here."""
         self.last_sequence += 1
         ms = max(date_ms, self.journal[-1].ms) if self.journal else date_ms
-        new = list(added)
+        new, gone = list(added), tuple(removed)
+        arrived_ms = max((self.files[number].arrived_ms for number in gone), default=ledger_ms)
         for file in new:
-            file.added, file.created_ms, file.arrived_ms = self.last_sequence, ms, ledger_ms
+            file.added, file.created_ms, file.arrived_ms = self.last_sequence, ms, arrived_ms
             self.files[file.number] = file
-        gone = tuple(removed)
         for number in gone:
             file = self.files[number]
             file.removed, file.removed_ms, file.ended_ms = self.last_sequence, ledger_ms, ms
