@@ -15,6 +15,7 @@ from harness.ports import free_ports
 from harness.process import environment
 from tests.support.wheels import Installed, build
 
+PROMISES = ("O9",)
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 BASE = """
