@@ -10,6 +10,7 @@ import re
 import sys
 import textwrap
 import tomllib
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -260,6 +261,38 @@ def schema_reasons() -> str:
     return "\n".join([*rows, *(f"| {reason.name} | {code} |" for reason, code in SCHEMA_CODES.items())])
 
 
+class Measured(NamedTuple):
+    """A row of the table of metrics."""
+
+    name: str
+    kind: str
+    meaning: str
+    room: str
+
+
+def measured() -> list[Measured]:
+    """All metrics, by their names: each call of `Metric` in the sources is one."""
+    found = []
+    for file in sorted(SOURCES.rglob("*.py")):
+        module = "headwater." + ".".join(file.relative_to(SOURCES).with_suffix("").parts)
+        for node in ast.walk(ast.parse(file.read_text())):
+            match node:
+                case ast.Call(func=ast.Name(id="Metric"), args=[ast.Constant(name), ast.Constant(kind), meaning, _]):
+                    words = eval(compile(ast.Expression(meaning), module, "eval"), vars(import_module(module)))
+                    found.append(Measured(name, kind, words, file.relative_to(SOURCES).parts[0]))
+                case ast.Call(func=ast.Name(id="Metric")):
+                    raise SystemExit(f"{module}: name and kind of a metric are words, so that the docs can list it")
+    return sorted(found)
+
+
+def metrics() -> str:
+    """A row for each metric."""
+    rows = ["| metric | kind | what it counts | room |", "|---|---|---|---|"]
+    for row in measured():
+        rows.append(f"| `{row.name}` | {row.kind} | {row.meaning} | [{row.room}](../internals/rooms.md#{row.room}) |")
+    return "\n".join(rows)
+
+
 PAGES = {
     "docs/reference/errors.md": {"errors": error_table, "schema reasons": schema_reasons},
     "ARCHITECTURE.md": {"layers": layer_table},
@@ -268,6 +301,7 @@ PAGES = {
     "docs/guides/http.md": {"problems": problems},
     "docs/reference/protocol.md": {"served": served, "topic configs": topic_configs},
     "docs/reference/configuration.md": {"settings": settings},
+    "docs/reference/metrics.md": {"metrics": metrics},
     "GAPS.md": {"missing": missing},
 }
 

@@ -97,24 +97,29 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
-    with _skipped_if_missing():
+    with skipped_if_missing(item.config):
         return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    with _skipped_if_missing():
+    with skipped_if_missing(item.config):
         return (yield)
 
 
 @contextmanager
-def _skipped_if_missing() -> Iterator[None]:
-    """Skip a test that needs what is not installed, or fail it under CI, where that would hide a missing test."""
+def skipped_if_missing(config: pytest.Config) -> Iterator[None]:
+    """Skip a test that needs what is not installed, or fail it under CI, where that would hide a missing test.
+
+    Tests of the tier `test` need nothing that could be missing.
+    """
     try:
         yield
     except Missing as missing:
         if os.environ.get("CI") == "true":
             pytest.fail(str(missing), pytrace=False)
+        if config.getoption("--tier") == TEST:
+            pytest.fail(f"{missing}, so it belongs to the tier {FULL} (tests/tiers.toml)", pytrace=False)
         pytest.skip(str(missing))
 
 

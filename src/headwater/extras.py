@@ -35,7 +35,7 @@ USES: Mapping[str, str] = {
     "kafka": "Kafka's protocol",
     "arrow": "Reading rows as Arrow",
     "server": "A broker, a gateway, or a cluster by its data directory",
-    "lake": "Settling topics into tables",
+    "lake": "Settling topics and checking their tables",
     "java": "Spark without a Java on this machine",
     "sql": "SQL in a gateway",
     "registry": "The schema registry",
@@ -76,4 +76,9 @@ def missing(error: BaseException) -> MissingExtra | None:
 
 def sentence(extra: str) -> str:
     """What needs an extra, and the command that adds it."""
-    return f"{USES[extra]} needs libraries that are not installed: pip install 'headwater[{extra}]'"
+    return f"{USES[extra]} needs libraries that are not installed: {command(extra)}"
+
+
+def command(extra: str) -> str:
+    """The command that adds an extra."""
+    return f"pip install 'headwater[{extra}]'"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +16,7 @@ import pytest
 from duckdb_extensions import import_extension
 
 from harness.headwater import Headwater
+from harness.ports import free_ports
 from harness.process import environment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,6 +31,7 @@ exec {python} -m headwater "$@"
 """
 RUN = re.compile(r"^(?:seq [\d ]+\| )?\.venv/bin/headwater ")
 """A command that a test runs."""
+PROMISES = ("O9",)
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 
@@ -70,14 +75,43 @@ def run(server: Headwater, command: str) -> str:
     return done.stdout
 
 
-def test_every_command_of_the_readme_is_run_or_a_target_of_make() -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+def test_every_command_of_the_readme_is_run() -> None:
+    """`make test` is what runs this test."""
     found = commands("README.md")
     rest = [command for command in found if not RUN.match(command)]
     assert len(found) - len(rest) >= 4
-    in_text = re.findall(r"`(make [a-z-]+)`", (ROOT / "README.md").read_text())
-    assert rest and in_text
-    assert not [command for command in (*rest, *in_text) if command.removeprefix("make ") not in targets]
+    in_text = set(re.findall(r"`(make [a-z-]+)`", (ROOT / "README.md").read_text()))
+    assert rest == ["make run"] and in_text == {"make test"}
+    assert "\ntest: " in (ROOT / "Makefile").read_text()
+
+
+def test_the_first_command_of_the_readme(tmp_path: Path) -> None:
+    """`make run`, where everything is installed, prints what the page waits for. Ctrl-C ends it."""
+    port = free_ports(3)
+    kafka, pages, gateway = (f"127.0.0.1:{port + i}" for i in range(3))
+    flags = f"--data {tmp_path / 'data'} --kafka {kafka} --http {pages} --gateway-http {gateway}"
+    command = ["make", "--old-file=install", f"VENV={sys.prefix}", "run", f"ARGS={flags}"]
+    with (
+        (tmp_path / "log").open("wb") as log,
+        subprocess.Popen(
+            command, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+        ) as running,
+    ):
+        assert running.stdout is not None
+        try:
+            assert any(line.startswith("headwater ready: ") for line in running.stdout)
+            places = [line.split()[-1] for line in itertools.islice(running.stdout, 6) if line.strip()]
+            assert places == [
+                kafka,
+                f"http://{gateway}",
+                f"http://{gateway}/iceberg",
+                f"http://{pages}/health",
+                str(tmp_path / "data"),
+            ]
+        finally:
+            os.killpg(running.pid, signal.SIGINT)
+        running.stdout.read()
+    assert "Traceback" not in (tmp_path / "log").read_text()
 
 
 def test_the_sixty_seconds_of_the_readme(server: Headwater) -> None:

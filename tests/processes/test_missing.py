@@ -44,3 +44,11 @@ def test_what_is_missing(tmp_path: Path, ci: str, code: int, verdict: str) -> No
     assert ended.returncode == code, ended.stdout + ended.stderr
     assert verdict in ended.stdout
     assert "needs a server" in ended.stdout and "needs a tool" in ended.stdout
+
+
+def test_nothing_is_missing_for_the_tier_test(tmp_path: Path) -> None:
+    """`make test` needs Python, git and make only: a test that needs more has the wrong tier."""
+    ended = run_pytest(tmp_path, {"test_it.py": PROGRAM}, "-ra", "--tier", "test", more={"CI": ""})
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    assert "1 failed, 1 passed, 2 errors" in ended.stdout
+    assert "needs a tool, so it belongs to the tier full" in ended.stdout

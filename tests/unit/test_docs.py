@@ -47,6 +47,17 @@ def test_every_section_of_the_settings_is_explained() -> None:
     assert not [section.name for section in DOCS.sections() if not section.about]
 
 
+def test_every_metric_is_a_row_and_pages_name_no_others() -> None:
+    rows = DOCS.measured()
+    names = {row.name for row in rows}
+    assert len(names) == len(rows) > 130
+    assert not [row.name for row in rows if not re.fullmatch(r"headwater_[a-z_]+", row.name) or row.meaning[-1:] != "."]
+    for page in PAGES:
+        # A name that ends with an underscore stands for all that begin so.
+        named = re.findall(r"`(headwater_[a-z_]+[a-z])\b", (ROOT / page).read_text())
+        assert not [name for name in named if name not in names], page
+
+
 def test_every_command_is_written_up() -> None:
     from headwater.cli import acl, backup, cluster, consume, ingest, link, main, produce, table, topic, txn, user
     from headwater.cli.sql import command as sql

@@ -12,6 +12,8 @@ from headwater import extras
 from headwater.errors import MissingExtra
 from headwater.extras import INCLUDES, LIBRARIES, USES, has, missing, need, sentence
 
+PROMISES = ("O9",)
+
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 GROUPS = {"run", "test", "full"}

@@ -54,15 +54,18 @@ def make() -> str:
 
 
 def wait_until_made() -> None:
-    """Wait until the kernels are compiled, by a process of the lowest priority. Blocks; call it from a thread."""
+    """Wait until the kernels are compiled, by a process of the lowest priority. Blocks; call it from a thread.
+
+    That process ends with this one, however this one ends: its input, to which nothing is written, is then closed.
+    """
     if is_made():
         return
     try:
-        subprocess.run(
-            [sys.executable, *ARGUMENTS],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            start_new_session=True, timeout=SECONDS, check=False,
-        )  # fmt: skip
+        with subprocess.Popen(
+            [sys.executable, *ARGUMENTS, "--supervised"],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        ) as process:  # fmt: skip
+            process.wait(SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         log.warning("kernels are compiled in this process", extra={"reason": str(error)})
 

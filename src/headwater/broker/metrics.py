@@ -107,7 +107,7 @@ def collect(broker: Broker, cache: WalCache, housekeeper: Housekeeper) -> list[M
                one(oldest_seconds(r.state for r in broker.domains.values()))),
         *of_transactions(broker),
         Metric("headwater_transactional_ids_forgotten_total", "counter",
-               "Transactional ids forgotten, because nobody had used them for long.", one(housekeeper.forgotten_ids)),
+               "Transactional ids forgotten: no producer had used them for long.", one(housekeeper.forgotten_ids)),
         Metric("headwater_out_of_rotation", "gauge", "1 while clients are not sent here, because this broker is slow.",
                one(broker.membership.epoch in broker.cluster.state.rotation.out)),
         Metric("headwater_pace_microseconds", "gauge", "Time for nine of ten requests of late, -1 if there were none.",

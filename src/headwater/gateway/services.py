@@ -14,6 +14,7 @@ from litestar.di import NamedDependency
 from headwater.background import Background, launch
 from headwater.clock import Chance, Clock
 from headwater.errors import HeadwaterError, NotAuthenticated, NotReady, Retriable
+from headwater.extras import command, has
 from headwater.gateway.callers import Caller
 from headwater.gateway.catalog import NOTHING, LedgerTables, RestCatalog
 from headwater.gateway.limits import Bytes, Places
@@ -195,6 +196,12 @@ class Services:
         except Retriable as error:
             return type(error).__name__
         return ""
+
+
+def without_sql() -> str:
+    """Why a gateway answers no statement, and what to do."""
+    why = "`sql.enabled` is off in its settings" if has("sql") else f"its libraries are not installed: {command('sql')}"
+    return f"this gateway answers no SQL: {why}"
 
 
 def hasty(settings: Settings, domains: Domains, asking: Offload) -> ExternalRegistry | None:

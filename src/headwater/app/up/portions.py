@@ -8,6 +8,9 @@ import msgspec
 
 from headwater.app.peers import make_secret
 from headwater.clock import SystemChance
+from headwater.errors import MissingExtra
+from headwater.extras import has
+from headwater.lake.spark.java import find_java
 from headwater.settings.settings import HttpSecurity, Settings, parse_address, parse_listeners, parse_zones
 
 
@@ -21,6 +24,17 @@ def wanted_extras(settings: Settings) -> list[str]:
         "flight": gateway and bool(settings.gateway.flight),
     }
     return [extra for extra, needed in wanted.items() if needed]
+
+
+def lacks_java(settings: Settings) -> bool:
+    """Whether settling will find no Java. This asks the machine's Java for its version, which takes a moment."""
+    if not settings.lake.enabled or settings.lake.spark.remote or not has("lake"):
+        return False
+    try:
+        find_java()
+    except MissingExtra:
+        return True
+    return False
 
 
 def inside(settings: Settings) -> Settings:

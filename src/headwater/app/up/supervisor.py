@@ -27,6 +27,7 @@ from headwater.app.up.portions import (
     broker_settings,
     gateway_settings,
     inside,
+    lacks_java,
     link_settings,
     sharing,
     shown,
@@ -255,6 +256,8 @@ class Supervisor:
             if everybody in done:
                 kafka = ",".join(child.kafka for child in self.brokers)
                 http = f"{self._http.host}:{self._http.port}{self._gateway_address()}"
+                if await asyncio.to_thread(lacks_java, self._settings):
+                    self._lacks.append("java")
                 serving = self._serving()
                 self._tell(serving)
                 welcome = welcome_text(serving)

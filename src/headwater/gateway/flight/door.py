@@ -20,7 +20,7 @@ from headwater.gateway.flight.metrics import FlightStats
 from headwater.gateway.flight.parameters import parameters_of
 from headwater.gateway.flight.statements import Prepared, Ticket, encode, prepared_of, ticket_of
 from headwater.gateway.quotas import Usage
-from headwater.gateway.services import Call, Left, Services
+from headwater.gateway.services import Call, Left, Services, without_sql
 from headwater.query.asking import Asking, Engine, Query, Question
 from headwater.state.cluster.access import AclResource, Operation
 
@@ -176,7 +176,7 @@ class Door:
     def _asking(self) -> Asking:
         found = self._services.asking
         if found is None:
-            raise NotReady("this gateway answers no SQL")
+            raise NotReady(without_sql())
         self._services.check_contact()
         return found
 

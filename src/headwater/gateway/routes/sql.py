@@ -12,7 +12,7 @@ from headwater.gateway.paging import DEFAULT_ITEMS, Limit, Listing
 from headwater.gateway.problems import NOT_ALLOWED, NOT_FOUND, Refusal
 from headwater.gateway.queries.answers import Answer
 from headwater.gateway.queries.bodies import MAX_SQL, QueryLine, SqlBody, form_of, line_of, question_of
-from headwater.gateway.services import Call, TheCall, missing
+from headwater.gateway.services import Call, TheCall, missing, without_sql
 from headwater.query.asking import Asking, Query
 from headwater.state.cluster.access import AclResource, Operation
 
@@ -71,7 +71,7 @@ async def cancel_query(call: TheCall, id: QueryId) -> None:
 
 def _asking(call: Call) -> Asking:
     if call.services.asking is None:
-        raise Refusal(NOT_FOUND, "this gateway answers no SQL: it is off in its settings, or not installed")
+        raise Refusal(NOT_FOUND, without_sql())
     return call.services.asking
 
 

@@ -9,10 +9,11 @@ import pytest
 
 from harness.virtual import run
 from headwater.app.health import Health, PartHealth
-from headwater.app.up.portions import broker_settings, gateway_settings
+from headwater.app.up import portions
+from headwater.app.up.portions import broker_settings, gateway_settings, lacks_java
 from headwater.app.up.supervisor import Child, ClusterHealth, Supervisor
-from headwater.errors import ConfigError
-from headwater.settings.settings import HttpSecurity, Security, Settings
+from headwater.errors import ConfigError, MissingExtra
+from headwater.settings.settings import HttpSecurity, Lake, Security, Settings, Spark
 
 PROMISES = ("O4",)
 
@@ -139,3 +140,23 @@ def test_kernels_that_cannot_be_compiled_end_nothing(tmp_path: Path, monkeypatch
         return waits
 
     assert asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("lake", "missing"),
+    [
+        (Lake(), True),
+        (Lake(enabled=False), False),
+        (Lake(spark=Spark(remote="sc://127.0.0.1:1")), False),
+    ],
+)
+def test_java_is_missed_before_a_topic_waits_for_it(monkeypatch: pytest.MonkeyPatch, lake: Lake, missing: bool) -> None:
+    """Where settling needs one on this machine."""
+
+    def without() -> NoReturn:
+        raise MissingExtra("Spark needs Java 17 or 21")
+
+    monkeypatch.setattr(portions, "find_java", without)
+    assert lacks_java(Settings(lake=lake)) is missing
+    monkeypatch.setattr(portions, "find_java", lambda: Path("/usr/bin/java"))
+    assert not lacks_java(Settings(lake=lake))

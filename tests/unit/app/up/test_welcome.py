@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 
 import pytest
 
+from harness.tools import ROOT
 from headwater.app.up.welcome import Serving, commands, program_name, text
 
 PLAIN = Serving(
@@ -31,6 +33,12 @@ def test_addresses_directory_and_three_commands(monkeypatch: pytest.MonkeyPatch)
         "seq 1000 | /usr/bin/headwater produce hello",
         '/usr/bin/headwater sql "SELECT count(*) FROM hello"',
     ]
+
+
+def test_the_tour_shows_the_same() -> None:
+    serving = dataclasses.replace(PLAIN, data="/…/headwater-data")
+    _, *places = text(serving).split("\n\n")[0].splitlines()
+    assert len(places) == 5 and "\n".join(places) in (ROOT / "docs/start/tour.md").read_text()
 
 
 def test_commands_name_addresses_that_are_not_the_usual_ones() -> None:

@@ -18,6 +18,7 @@ from headwater.state.streams.stored.keys import KEPT_MS
 from headwater.types import Domain
 from tests.support.gateways import InGateway, gateway
 from tests.support.links import link
+from tests.support.promise import promise
 
 URL = "/v1/topics/orders/records"
 QUICK = Settings(gateway=Gateway(append_ms=300))
@@ -178,6 +179,7 @@ def test_a_unit_fits_into_a_record_of_the_ledger(monkeypatch: pytest.MonkeyPatch
     asyncio.run(story())
 
 
+@promise("N1")
 def test_a_topic_that_a_link_copies() -> None:
     """A problem of its own, which names the link, until the topic is promoted."""
 

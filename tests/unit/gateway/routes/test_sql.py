@@ -14,6 +14,7 @@ import pytest
 from pyarrow import parquet
 
 from headwater.errors import Exists, NoEngine, QueryFailed, QueryLimit
+from headwater.gateway import services
 from headwater.query.asking import AsOf, Engine, Limits
 from headwater.settings.settings import Gateway, Settings
 from headwater.state.cluster.access import THE_CLUSTER, AclResource, Operation
@@ -247,11 +248,22 @@ def test_rights() -> None:
     asyncio.run(main())
 
 
-def test_a_gateway_without_sql() -> None:
+@pytest.mark.parametrize(
+    ("installed", "why"),
+    [
+        (True, "`sql.enabled` is off in its settings"),
+        (False, "its libraries are not installed: pip install 'headwater[sql]'"),
+    ],
+)
+def test_a_gateway_without_sql(monkeypatch: pytest.MonkeyPatch, installed: bool, why: str) -> None:
+    """It says why, and what to do."""
+
     async def main() -> None:
+        monkeypatch.setattr(services, "has", lambda extra: installed)
         async with gateway() as world:
             answer = await _ask(world, "s")
-            assert answer.status_code == 404 and "answers no SQL" in answer.json()["detail"]
+            assert answer.status_code == 404
+            assert answer.json()["detail"] == f"this gateway answers no SQL: {why}"
             assert (await world.get("/v1/queries")).status_code == 404
 
     asyncio.run(main())
