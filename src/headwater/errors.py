@@ -144,12 +144,16 @@ class InvalidRecord(CorruptBatch):
     """The batch arrived as it was sent, but a client may not send such a batch."""
 
     records: RecordErrors = ()
+    opened = 0
+    """The bytes that were opened to find that out."""
 
 
 class InvalidTimestamp(BadInput):
     """A record's timestamp is too far from the broker's clock for this topic."""
 
     records: RecordErrors = ()
+    opened = 0
+    """As in `InvalidRecord`."""
 
 
 class UnsupportedBatch(BadInput):

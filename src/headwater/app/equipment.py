@@ -12,7 +12,7 @@ from headwater.objects import ObjectStore, open_store
 from headwater.objects import metrics as object_metrics
 from headwater.ops.metrics import Metric
 from headwater.settings.settings import Settings
-from headwater.threads import Offload, Threads
+from headwater.threads import Offload, Threads, Turns
 
 
 class Equipment:
@@ -25,8 +25,8 @@ class Equipment:
         self.clock = host_clock()
         self.chance = SystemChance()
         self.peers = connections(settings, self.chance)
-        self._segments = Threads(1, "segments")
-        self._opening = (Threads(1, "opening"), Threads(1, "opening-huge"))
+        self._segments = Threads(1, "segments", Turns())
+        self._opening = (Threads(1, "opening", Turns()), Threads(1, "opening-huge", Turns()))
 
     def __repr__(self) -> str:
         return f"<Equipment of {self.ledger!r} and {self.store!r}>"

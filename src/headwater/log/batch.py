@@ -142,6 +142,21 @@ def checked(data: bytes, rules: BatchRules, now_ms: int, limit: int) -> tuple[Ba
     transactional = attributes & TRANSACTIONAL_BIT != 0 and producer_id >= 0
     codec = attributes & CODEC_MASK
     opened, at = _opened(codec, data, limit)
+    try:
+        first, last = _walked(opened, at, count, base_timestamp, attributes, rules, now_ms)
+    except (InvalidRecord, InvalidTimestamp) as error:
+        error.opened = len(opened) - at
+        raise
+    if not rules.append_time and last != max_timestamp:
+        data = _with_max_timestamp(data, attributes, last)
+    made = Batch(data, count, first, last, producer_id, producer_epoch, base_sequence, transactional)
+    return made, len(opened) - at
+
+
+def _walked(
+    opened: Buffer, at: int, count: int, base_timestamp: int, attributes: int, rules: BatchRules, now_ms: int
+) -> tuple[int, int]:
+    """The first and the last timestamp of records. Raises the error of those that the topic does not take."""
     status, smallest, largest, null_keys = switch.walk_records(opened, at, len(opened), count)
     if status:
         raise InvalidRecord(FLAWS[status])
@@ -153,10 +168,7 @@ def checked(data: bytes, rules: BatchRules, now_ms: int, limit: int) -> tuple[Ba
     in_time = rules.append_time or rules.admits(first, last, now_ms)
     if not in_time or (null_keys and rules.compacted):
         raise _refusal(opened, at, count, base_timestamp, rules, now_ms)
-    if not rules.append_time and last != max_timestamp:
-        data = _with_max_timestamp(data, attributes, last)
-    made = Batch(data, count, first, last, producer_id, producer_epoch, base_sequence, transactional)
-    return made, len(opened) - at
+    return first, last
 
 
 def _opened(codec: int, data: bytes, limit: int) -> tuple[Buffer, int]:

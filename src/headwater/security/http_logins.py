@@ -3,8 +3,7 @@
 A password (Basic) is checked against the salted keys of SASL, a token (Bearer) as with OAUTHBEARER. An unknown user and
 a wrong password get the same answer, a fixed time after the request, and count against the address of the caller.
 
-Every request carries the password, and the salted keys are slow to derive on purpose. So a password that was right is
-remembered for a while, as a hash under a key that only this process has, and for as long as the user's keys stay.
+Every request carries the password, so one that was right is remembered (`RightPasswords`).
 
 Clients that send a password once get a token for it (`grant`); see `LoginTokens`.
 """
@@ -13,10 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import binascii
-import hmac
 import logging
 from base64 import b64decode
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -25,12 +22,9 @@ from headwater.security.login_tokens import MARK, LoginTokens
 from headwater.security.logins import MAX_PLAIN_CHARACTERS, TOO_MANY, Logins
 from headwater.security.tokens import TokenRefused
 from headwater.settings.settings import Security
-from headwater.state.cluster.access import ANONYMOUS, Keys
+from headwater.state.cluster.access import ANONYMOUS
 
 log = logging.getLogger("headwater.gate")
-REMEMBER_SECONDS = 60.0
-"""How long a right password is remembered."""
-MAX_REMEMBERED = 1_000
 NOT_KNOWN = "the caller is not authenticated"
 NOT_CHECKED = (
     "this server checks no credentials over HTTP, and the request has some: leave them out, or have "
@@ -51,38 +45,11 @@ class _LoggedIn:
     """Up to when they are accepted: the clock of another issuer may differ."""
 
 
-class _RightOnes:
-    """Passwords that were right a moment ago."""
-
-    def __init__(self, logins: Logins) -> None:
-        self._logins = logins
-        self._key = logins.nonce().encode()
-        self._kept: OrderedDict[bytes, tuple[dict[int, Keys], float]] = OrderedDict()
-
-    def _mark(self, name: str, password: str) -> bytes:
-        return hmac.digest(self._key, f"{len(name)}:{name}{password}".encode(), "sha256")
-
-    def has(self, name: str, password: str) -> bool:
-        """Whether the password was right, not long ago, and the user's keys are the same."""
-        keys, until = self._kept.get(self._mark(name, password), ({}, 0.0))
-        return until > self._logins.clock.monotonic() and keys == self._logins.stored(name)
-
-    def keep(self, name: str, password: str) -> None:
-        """Remember a password that is right."""
-        until = self._logins.clock.monotonic() + REMEMBER_SECONDS
-        mark = self._mark(name, password)
-        self._kept[mark] = (self._logins.stored(name), until)
-        self._kept.move_to_end(mark)
-        while len(self._kept) > MAX_REMEMBERED:
-            self._kept.popitem(last=False)
-
-
 class HttpLogins:
     """Tells who the callers are."""
 
     def __init__(self, security: Security, logins: Logins) -> None:
         self._logins = logins
-        self._right = _RightOnes(logins)
         self._delay = security.failed_login_delay_ms / 1000
         wanted = security.http.authentication
         self._skew_ms = security.oauth.clock_skew_ms
@@ -185,10 +152,8 @@ class HttpLogins:
             raise NotAuthenticated("a malformed name and password") from None
         if not colon or not name or not password or max(len(name), len(password)) > MAX_PLAIN_CHARACTERS:
             raise NotAuthenticated("a malformed name and password")
-        if not self._right.has(name, password):
-            if not await self._logins.check_password(name, password):
-                raise NotAuthenticated("an unknown user or a wrong password")
-            self._right.keep(name, password)
+        if not self._logins.right.has(name, password) and not await self._logins.check_password(name, password):
+            raise NotAuthenticated("an unknown user or a wrong password")
         return _LoggedIn(name)
 
     async def _bearer(self, given: str) -> _LoggedIn:

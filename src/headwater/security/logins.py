@@ -27,6 +27,9 @@ API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
 MAX_ADDRESSES = 10_000
 MAX_MESSAGE_BYTES = 128 * 1024
 MAX_PLAIN_CHARACTERS = 2_048
+REMEMBER_SECONDS = 60.0
+"""How long a right password is remembered."""
+MAX_REMEMBERED = 1_000
 TOO_MANY = "Too many failed log-ins from this address; try again later."
 
 
@@ -85,6 +88,40 @@ class Granted:
     expires_ms: int | None = None
 
 
+class RightPasswords:
+    """Passwords that were right a moment ago.
+
+    Salted keys are slow to derive on purpose, which a caller who logs in again and again would have every process pay
+    for. So a password that was right is remembered for a while, as a hash under a key that only this process has, and
+    for as long as the user's keys stay.
+    """
+
+    def __init__(self, logins: Logins) -> None:
+        self._logins = logins
+        self._key = logins.nonce().encode()
+        self._kept: OrderedDict[bytes, tuple[dict[int, Keys], float]] = OrderedDict()
+
+    def __repr__(self) -> str:
+        return f"<RightPasswords, {len(self._kept)} remembered>"
+
+    def _mark(self, name: str, password: str) -> bytes:
+        return hmac.digest(self._key, f"{len(name)}:{name}{password}".encode(), "sha256")
+
+    def has(self, name: str, password: str) -> bool:
+        """Whether the password was right, not long ago, and the user's keys are the same."""
+        keys, until = self._kept.get(self._mark(name, password), ({}, 0.0))
+        return until > self._logins.clock.monotonic() and keys == self._logins.stored(name)
+
+    def keep(self, name: str, password: str) -> None:
+        """Remember a password that is right."""
+        until = self._logins.clock.monotonic() + REMEMBER_SECONDS
+        mark = self._mark(name, password)
+        self._kept[mark] = (self._logins.stored(name), until)
+        self._kept.move_to_end(mark)
+        while len(self._kept) > MAX_REMEMBERED:
+            self._kept.popitem(last=False)
+
+
 class Logins:
     """The shared part of all log-ins of one broker."""
 
@@ -105,6 +142,7 @@ class Logins:
         self._access = access
         self._chance = chance
         self._refresh = refresh
+        self.right = RightPasswords(self)
 
     def __repr__(self) -> str:
         return f"<Logins, {self.granted} granted, {self.refused} refused>"
@@ -117,12 +155,15 @@ class Logins:
         """A random text that cannot be guessed."""
         return self._chance.uuid().hex + self._chance.uuid().hex
 
-    async def keys(self, mechanism: int, name: str) -> tuple[Keys, bool]:
-        """A user's keys, and whether the user exists. The made-up keys of an unknown user are the same every time."""
+    async def _catch_up(self) -> None:
         try:
             await self._refresh()  # for known and unknown users alike, so that the time does not tell them apart
         except HeadwaterError:
             pass  # use the keys that this process has
+
+    async def keys(self, mechanism: int, name: str) -> tuple[Keys, bool]:
+        """A user's keys, and whether the user exists. The made-up keys of an unknown user are the same every time."""
+        await self._catch_up()
         known = self._access.users.get(name, {}).get(mechanism)
         if known is not None:
             return known, True
@@ -136,12 +177,17 @@ class Logins:
 
     async def check_password(self, name: str, password: str) -> bool:
         """Whether this is a user's password, by the user's keys for any mechanism."""
+        await self._catch_up()
+        if self.right.has(name, password):
+            return True
         right = False
         for mechanism in MECHANISMS.values():
             keys, real = await self.keys(mechanism, name)
             salted = await asyncio.to_thread(salt_password, mechanism, password, keys.salt, keys.iterations)
             stored_key, _ = derive_keys(mechanism, salted)
             right |= hmac.compare_digest(stored_key, keys.stored_key) and real
+        if right:
+            self.right.keep(name, password)
         return right
 
 

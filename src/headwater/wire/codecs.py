@@ -84,6 +84,7 @@ def decompress(codec: int, data: Buffer, limit: int) -> Buffer:
         try:
             written = _STREAMS[codec].decompress_into(data, out)
         except cramjam.DecompressionError as error:
+            del out  # an error keeps the variables of its frame for as long as it is kept itself
             if "whole buffer" not in str(error):
                 raise CorruptBatch(f"{NAMES[codec]} data cannot be decompressed: {error}") from error
             if size == limit:

@@ -12,7 +12,7 @@ from headwater.gateway.callers import Caller
 from headwater.gateway.problems import Refusal
 from headwater.gateway.services import Call
 from headwater.replica.users import put_user
-from headwater.security import http_logins
+from headwater.security import logins
 from headwater.security.logins import Logins
 from headwater.settings.settings import HttpSecurity, Oauth
 from headwater.state.cluster.access import ANONYMOUS, AclResource, Operation
@@ -155,7 +155,7 @@ def test_a_right_password_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None
             assert (await found.get("/v1", "alice")).status_code == 401
             assert (await found.get("/v1", headers=basic("alice", "another"))).status_code == 200
             del checked[:]
-            found.clock.moved += http_logins.REMEMBER_SECONDS + 1
+            found.clock.moved += logins.REMEMBER_SECONDS + 1
             assert (await found.get("/v1", headers=basic("alice", "another"))).status_code == 200
             assert checked == ["alice"]
 
@@ -164,13 +164,13 @@ def test_a_right_password_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None
 
 @promise("S2")
 def test_few_passwords_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_logins, "MAX_REMEMBERED", 1)
+    monkeypatch.setattr(logins, "MAX_REMEMBERED", 1)
 
     async def story() -> None:
         async with gateway(secured(), users=True) as found:
             for name in ("alice", "bob", "alice"):
                 assert (await found.get("/v1", name)).status_code == 200
-            right = found.app._callers._logins._right  # type: ignore[attr-defined]
+            right = found.app._callers._logins._logins.right  # type: ignore[attr-defined]
             assert right.has("alice", PASSWORDS["alice"]) and not right.has("bob", PASSWORDS["bob"])
 
     asyncio.run(story())

@@ -17,9 +17,13 @@ from headwater.broker.registry import APIS
 from headwater.client.connection import Connection, connect
 from headwater.client.errors import AnswerLost, KafkaError
 from headwater.client.security import ClientSecurity, Conversation
+from headwater.clock import SystemChance
+from headwater.replica.users import put_user
+from headwater.security import logins
 from headwater.security.logins import TOO_MANY, LoginLimiter, network_of
 from headwater.settings.settings import ListenerSecurity, Oauth, Security, Settings
 from headwater.wire.messages import request_type
+from headwater.wire.scram import salt_password
 from tests.support.certificates import Signer, key_document
 from tests.support.promise import promise
 from tests.support.secured import PASSWORDS, InProcess, MovingClock, Raw, raw, running
@@ -202,6 +206,35 @@ def test_plain_messages_that_are_refused(message: bytes) -> None:
             answer = await wire.ask(AUTHENTICATE, 2, auth_bytes=message)
             assert answer.error_code is ErrorCode.sasl_authentication_failed
             assert await wire.ended()
+
+    run(test)
+
+
+@promise("S3", "S4")
+def test_a_right_password_is_not_derived_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PLAIN on many connections costs little. A password that is wrong, or was changed, is still checked."""
+    derived = []
+
+    def counted(mechanism: int, password: str, salt: bytes, iterations: int) -> bytes:
+        derived.append(password)
+        return salt_password(mechanism, password, salt, iterations)
+
+    monkeypatch.setattr(logins, "salt_password", counted)
+
+    async def test(broker: InProcess) -> None:
+        for _ in range(5):
+            connection = await log_in(broker, **as_user("alice", "PLAIN"))
+            await connection.close()
+        assert len(derived) == 2, "one for each mechanism"
+        with pytest.raises(KafkaError):
+            await log_in(broker, user="alice", password="wrong", mechanism="PLAIN")
+        assert len(derived) == 4
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+            await put_user(broker.node.cluster, SystemChance(), "alice", mechanism, "another", 4096)
+        with pytest.raises(KafkaError):
+            await log_in(broker, **as_user("alice", "PLAIN"))
+        connection = await log_in(broker, user="alice", password="another", mechanism="PLAIN")
+        await connection.close()
 
     run(test)
 

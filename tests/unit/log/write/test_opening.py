@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import mmap
 import random
 from typing import Any
 
 import pytest
 
-from headwater.errors import HeadwaterError, TooLarge
+from headwater.errors import HeadwaterError, Overloaded, TooLarge
 from headwater.log.batch import Batch, BatchRules, check_batch, codec_of, recompressed, unchecked
 from headwater.log.kernels import switch
-from headwater.log.write import opening
+from headwater.log.write import expansion, opening
 from headwater.log.write.budget import Budget
 from headwater.log.write.opening import JOB_BYTES, NO_LIMIT, SMALL, TURN_BYTES, Opening, Target, Wanted, Work, prepare
 from headwater.log.write.part import Outcome, Part
-from headwater.threads import Threads
+from headwater.threads import Threads, Turns
 from headwater.wire import codecs
 from headwater.wire.codecs import GZIP, LZ4, NAMES, NONE, SNAPPY, ZSTD
 from tests.support.batches import Rec, batch, values
@@ -27,6 +29,7 @@ NOW = 1_700_000_000_000
 RULES = BatchRules(1 << 20, 1 << 24, 1 << 62, 1 << 62, False, False)
 TARGET = Target(NONE, -1, 1 << 20, 1 << 24)
 CHECK = Work(RULES, NOW, None)
+WIDE = Work(BatchRules(1 << 22, 1 << 24, 1 << 62, 1 << 62, False, False), NOW, None)
 CONNECTION = "a connection"
 
 
@@ -245,6 +248,7 @@ def test_bytes_opened_in_a_turn_of_the_event_loop(codec: int, monkeypatch: pytes
         return found
 
     monkeypatch.setattr("headwater.log.batch.decompress", counting)
+    monkeypatch.setattr(expansion, "BURST_BYTES", 1 << 40)
 
     async def thread(call: Any, *arguments: Any) -> Any:
         await asyncio.sleep(0)
@@ -338,5 +342,113 @@ def test_one_batch_is_refused_in_a_turn_of_the_event_loop() -> None:
         gates.let_go()
         await until_done(opened)
         assert [number for number, _ in line.failures] == [0, 1, 2]
+
+    asyncio.run(main())
+
+
+@promise("S4")
+def test_who_opened_far_more_than_was_sent_waits_and_others_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bomb costs its sender. What it is refused costs little; a batch of usual data is taken all the same."""
+    opened_bytes: list[int] = []
+    real = codecs.decompress
+
+    def counting(codec: int, data: Any, limit: int) -> Any:
+        found = real(codec, data, limit)
+        opened_bytes.append(len(found))
+        return found
+
+    monkeypatch.setattr("headwater.log.batch.decompress", counting)
+    bomb = batch([bytes(12 << 20)], codec=ZSTD)
+
+    async def main() -> None:
+        line = Line()
+
+        async def thread(call: Any, *arguments: Any) -> Any:
+            return call(*arguments)
+
+        opened = line.of(thread)
+        now = 0.0
+        opened.expansion = expansion.Expansion(lambda: now)
+        for number in range(20):
+            opened.append(number, line.wanted(raw(line, number, bomb), CHECK), "User:bad")
+            await until_done(opened)
+        taken = len(line.parts)
+        assert 3 < taken < 8 and sum(opened_bytes) < 2 * expansion.BURST_BYTES
+        assert {type(error) for _, error in line.failures} == {Overloaded} and opened.expansion.refused == 20 - taken
+        opened.append("a", line.wanted(raw(line, 100, made(3 << 19)), WIDE), "User:bad")
+        opened.append("b", line.wanted(raw(line, 101, bomb), CHECK), "User:good")
+        await until_done(opened)
+        assert line.numbers[-2:] == [100, 101]
+        now += 2 * expansion.BURST_BYTES / expansion.BYTES_PER_SECOND
+        opened.append("a", line.wanted(raw(line, 102, bomb), CHECK), "User:bad")
+        await until_done(opened)
+        assert line.numbers[-1] == 102, "it is over with time"
+
+    asyncio.run(main())
+
+
+@promise("S4")
+@pytest.mark.parametrize("spoiled", [False, True])
+def test_what_is_refused_keeps_nothing_that_was_opened(spoiled: bool) -> None:
+    """Errors keep the variables of their frames, and those of a job are part of a cycle."""
+    data = batch([bytes(12 << 20)], codec=ZSTD)
+    work = Work(BatchRules(1 << 20, 10 << 20, 1 << 62, 1 << 62, False, False), NOW, None)
+    if spoiled:
+        data, work = (
+            batch([Rec(bytes(12 << 20), timestamp=NOW - 5_000)], codec=ZSTD),
+            Work(BatchRules(1 << 20, 1 << 24, 1_000, 1_000, False, False), NOW, None),
+        )
+    gc.collect()
+    gc.disable()
+    try:
+        before = sum(isinstance(one, mmap.mmap) for one in gc.get_objects())
+        for room in (JOB_BYTES, NO_LIMIT):
+            [(outcome, opened)] = opening._prepare_some([(unchecked(data), work)], room)
+            assert isinstance(outcome, HeadwaterError) and opened >= JOB_BYTES
+            assert outcome.__traceback__ is None and outcome.__cause__ is None and not outcome.__context__
+        assert sum(isinstance(one, mmap.mmap) for one in gc.get_objects()) == before
+    finally:
+        gc.enable()
+
+
+@promise("S4")
+@pytest.mark.parametrize(("codec", "level"), [(ZSTD, 22), (ZSTD, 12), (GZIP, -1), (GZIP, 9), (LZ4, 17)])
+def test_what_is_slow_to_compress_is_not_done_by_the_event_loop(codec: int, level: int) -> None:
+    """The level is a config of the topic. What takes long alone does not hold up usual batches of others."""
+
+    async def main() -> None:
+        line, usual, huge = Line(), Gates(), Gates()
+        opened = line.of(usual, huge)
+        slow = Work(RULES, NOW, Target(codec, level, 1 << 20, 1 << 24))
+        opened.append(0, line.wanted(raw(line, 0, made(SMALL // 2, NONE)), slow))
+        assert opened.busy(0) and not line.parts
+        opened.append(1, line.wanted(raw(line, 1, made(900_000, NONE)), slow))
+        while not huge.waiting and opened.busy(1):
+            usual.let_go()
+            await asyncio.sleep(0)
+        assert bool(huge.waiting) is (slow.weight(unchecked(made(10, NONE))) > 20)
+        while opened.busy(0) or opened.busy(1):
+            usual.let_go()
+            huge.let_go()
+            await asyncio.sleep(0)
+        assert sorted(line.numbers) == [0, 1] and not line.failures
+
+    asyncio.run(main())
+
+
+@promise("S4")
+def test_callers_take_turns_in_a_thread() -> None:
+    """Whoever has many connections has one turn like the others."""
+
+    async def main() -> None:
+        line = Line()
+        usual = Threads(1, "usual", Turns())
+        opened = line.of(usual.run)
+        for number in range(50):
+            opened.append(number, line.wanted(raw(line, number, made(2 * SMALL, number=number)), CHECK), "User:many")
+        opened.append("x", line.wanted(raw(line, 100, made(2 * SMALL)), CHECK), "User:one")
+        await until_done(opened)
+        assert line.numbers.index(100) < 10
+        await usual.close()
 
     asyncio.run(main())

@@ -19,6 +19,7 @@ from kio.schema.errors import ErrorCode
 from headwater.background import spawn
 from headwater.broker.broker import Broker, TopicView
 from headwater.broker.errors import OF_VERDICT, code_of
+from headwater.broker.groups.shares import caller_of
 from headwater.broker.handlers.data.produce_request import (
     TOPIC_IDS_SINCE,
     Partition,
@@ -393,7 +394,9 @@ def _append(
         others.append(Wanted(part, work, view.writer, refuse))
     state.passed_on(parts + [other.part for other in others], size + opened)
     view.writer.append_all(parts)
-    for other in others:
-        broker.opening.append(request.connection, other)
+    if others:
+        caller = caller_of(request.connection.principal, request.connection.host)
+        for other in others:
+            broker.opening.append(request.connection, other, caller)
     broker.stats.produced_bytes += size
     broker.stats.produced_records += records
