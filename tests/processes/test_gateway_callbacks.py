@@ -6,15 +6,20 @@ import asyncio
 import gc
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
+import pyarrow as pa
 from pytest import MonkeyPatch
 
-from headwater.errors import NoEngine
+from headwater.errors import HeadwaterError, NoEngine
 from headwater.gateway.callers import Caller
-from headwater.gateway.flight.messages import pack, unpack
+from headwater.gateway.flight.door import Asked, Door
+from headwater.gateway.flight.messages import flight, pack, unpack
+from headwater.gateway.flight.metrics import FlightStats
+from headwater.gateway.flight.server import MAX_REQUEST_BYTES
+from headwater.gateway.flight.statements import Prepared, encode
 from headwater.gateway.flight.tables import answer
 from headwater.gateway.services import Call
 from headwater.query.asking import Engine
@@ -63,6 +68,16 @@ REQUESTS: dict[str, tuple[str, bytes]] = {
     "deep": ("/v1/topics/t/records", b'{"records": [{"value": ' + b"[" * 100_000),
     "records": ("/v1/topics/t/records", json.dumps({"records": [{"value": "x" * 100}] * 9_000}).encode()),
     "lines": ("/v1/topics/t/records", json.dumps({"records": [{"value": "x" * 8_000_000}]}).encode()),
+}
+
+
+ACTIONS: dict[str, bytes] = {
+    "CreatePreparedStatement": pack(
+        "ActionCreatePreparedStatementRequest", query="SELECT 1 WHERE 1 IN (" + ",".join("?" * 1_000) + ")"
+    ),
+    "CancelFlightInfo": flight.CancelRequest(
+        info=flight.Info(endpoint=[flight.Endpoint(ticket=flight.Ticket(ticket=b"x" * 40))] * 60_000)
+    ).SerializeToString(),
 }
 
 
@@ -117,8 +132,44 @@ async def judged(found: InGateway) -> dict[str, float]:
         kind, command = unpack(pack("CommandGetTables", table_name_filter_pattern="%_" * 900 + "x"))
         await answer(kind, command, Call(found.services, Caller(ALICE, "h"), "1"), None)  # type: ignore[arg-type]
 
+    door = Door(found.services, FlightStats())
+    asked = Asked(Call(found.services, Caller(ALICE, "h"), "1"))
+
+    async def act(kind: str, body: bytes) -> None:
+        with suppress(HeadwaterError):
+            await door.act(asked, kind, body)
+
     slow = {name: await least(lambda: send(path, body)) for name, (path, body) in REQUESTS.items()}  # noqa: B023
-    return {**slow, "filter": await least(tables)}
+    slow |= {kind: await least(lambda: act(kind, body)) for kind, body in ACTIONS.items()}  # noqa: B023
+    sent = wide()
+
+    async def bind() -> None:
+        async def given() -> AsyncIterator[Any]:
+            for one in sent:
+                yield one
+
+        with suppress(HeadwaterError):
+            await door.put(asked, given(), MAX_REQUEST_BYTES)
+
+    return {**slow, "filter": await least(tables), "bound": await least(bind)}
+
+
+def wide() -> list[Any]:
+    """The messages that bind parameters, in thousands of columns."""
+    row = pa.table({f"column_{number}": [number] for number in range(8_000)})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, row.schema) as writer:
+        writer.write_table(row)
+    handle = encode(Prepared("SELECT 1"))
+    descriptor = flight.Descriptor(cmd=pack("CommandPreparedStatementQuery", prepared_statement_handle=handle))
+    return [
+        flight.Data(
+            flight_descriptor=descriptor,
+            data_header=one.metadata.to_pybytes(),
+            data_body=one.body.to_pybytes() if one.body is not None else b"",
+        )
+        for one in pa.ipc.MessageReader.open_stream(sink.getvalue())
+    ]
 
 
 @promise("S4")

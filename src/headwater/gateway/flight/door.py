@@ -7,7 +7,7 @@ client.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +45,8 @@ ACTIONS = {
 }
 _WRITING = ("CommandStatementUpdate", "CommandPreparedStatementUpdate", "CommandStatementIngest")
 _TRANSACTIONS = ("BeginTransaction", "EndTransaction", "BeginSavepoint", "EndSavepoint")
+MAX_ITEMS = 256
+"""Endpoints or options in one message."""
 Send = Callable[[bytes], Awaitable[None]]
 
 
@@ -205,7 +207,7 @@ class Door:
                 raise BadInput(f"the parameters have more than {most:,} bytes")
             if message.data_header:
                 pieces.append((message.data_header, message.data_body))
-        bound = Prepared(statement.sql, values_of(pieces))
+        bound = Prepared(statement.sql, await self._services.offload(values_of, pieces))
         result = sql.DoPutPreparedStatementResult(prepared_statement_handle=encode(bound))
         return bytes(result.SerializeToString())
 
@@ -237,7 +239,7 @@ class Door:
         import pyarrow as pa
 
         _check_alone(request)
-        parameters = parameters_of(request.query)
+        parameters = await self._services.offload(parameters_of, request.query)
         known = await self._describe(asked, Prepared(request.query, (None,) * len(parameters)))
         fields = [pa.field(f"parameter_{i}", kind) for i, kind in enumerate(parameters, 1)]
         return pack(
@@ -249,6 +251,7 @@ class Door:
 
     async def _cancel(self, asked: Asked, info: Any) -> int:
         """Cancel the query of an answer to GetFlightInfo, if it is the caller's and runs here."""
+        _check_few(info.endpoint, "endpoints")
         names = [_ticket_name(endpoint.ticket.ticket) for endpoint in info.endpoint]
         found = [self._running[name] for name in names if name in self._running]
         own = [query for query in found if query.asker == asked.call.caller.principal]
@@ -257,6 +260,12 @@ class Door:
         for query in own:
             await query.cancel(f"{query.asker} has cancelled it")
         return CANCELLED
+
+
+def _check_few(items: Sized, what: str) -> None:
+    """Refuse lists that no driver sends: each of their items takes some time."""
+    if len(items) > MAX_ITEMS:
+        raise BadInput(f"the message has {len(items):,} {what}: at most {MAX_ITEMS:,} are read")
 
 
 def _check_alone(request: Any) -> None:
@@ -280,6 +289,7 @@ def _ticket_name(data: bytes) -> str:
 
 def _refused_options(request: Any) -> bytes:
     """The answer that no option is known. The catalog may be set to the only one."""
+    _check_few(request.session_options, "options")
     errors = [
         flight.NamedError(key=option.key, value=flight.OptionError(value=INVALID_NAME))
         for option in request.session_options

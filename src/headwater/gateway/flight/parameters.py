@@ -32,6 +32,8 @@ _COLUMNS = {
 }
 """Types of a topic's columns. A column that is named like one of them and is not one has the wrong type told."""
 _COMPARISONS = frozenset(("=", "==", "<", ">", "<=", ">=", "<>", "!=", "+", "-", "*", "%", "BETWEEN"))
+NEAR = 5
+"""So many words on each side of a parameter, or of a list of them, say what it is."""
 _KINDS = {
     "INT": "int32",
     "INTEGER": "int32",
@@ -61,7 +63,21 @@ def parameters_of(sql: str) -> list[pa.DataType]:
     if len(places) > MAX_PARAMETERS:
         raise StatementRefused(f"the statement has {len(places):,} parameters: at most {MAX_PARAMETERS:,} are taken")
     words = [_word(token) for token in tokens]
-    return [getattr(pa, _KINDS.get(_type(words, i), "string"))() for i in places]
+    ends = _ends(words)
+    return [getattr(pa, _KINDS.get(_type(words, i, ends), "string"))() for i in places]
+
+
+def _ends(words: list[str]) -> list[int]:
+    """For each place, that of the nearest word before it that is neither a parameter nor a comma; -1 for none.
+
+    All places are looked at in one pass: a statement may have a thousand parameters in one list.
+    """
+    found, end = [], -1
+    for place, word in enumerate(words):
+        found.append(end)
+        if word not in ("?", ","):
+            end = place
+    return found
 
 
 def _word(token: Token) -> str:
@@ -70,25 +86,28 @@ def _word(token: Token) -> str:
     return token.text.upper()
 
 
-def _type(words: list[str], place: int) -> str:
-    """The type of the parameter at a place; empty if nothing is known."""
-    before, after = words[:place][::-1], words[place + 1 :]
+def _type(words: list[str], place: int, ends: list[int]) -> str:
+    """The type of the parameter at a place; empty if nothing is known. See `_ends`."""
+    before, after = words[max(0, place - NEAR) : place][::-1], words[place + 1 : place + 1 + NEAR]
     if after[:1] in (["::"], ["AS"]):
         return after[1] if len(after) > 1 else ""
     if before[:1] in (["LIMIT"], ["OFFSET"]):
         return "BIGINT"
-    return _column(_left_of(before)) or (_column(after[1:]) if after and after[0] in _COMPARISONS else "")
+    end = ends[place]
+    listed = words[max(0, end - NEAR) : end + 1][::-1]
+    return _column(_left_of(before, listed)) or (_column(after[1:]) if after and after[0] in _COMPARISONS else "")
 
 
-def _left_of(before: list[str]) -> list[str]:
-    """The words before a comparison, nearest first; empty if the parameter is no right side of one."""
+def _left_of(before: list[str], listed: list[str]) -> list[str]:
+    """The words before a comparison, nearest first; empty if the parameter is no right side of one.
+
+    `listed` are those before the parameter and all others of its list.
+    """
     if before[:1] == ["AND"] and len(before) > 2 and before[2] == "BETWEEN":
         return before[3:]
     if before and before[0] in _COMPARISONS:
         return before[1:]
-    while before and before[0] in ("?", ","):
-        before = before[1:]
-    return before[2:] if before[:2] == ["(", "IN"] else []
+    return listed[2:] if listed[:2] == ["(", "IN"] else []
 
 
 def _column(words: list[str]) -> str:

@@ -6,8 +6,10 @@ import pytest
 
 from headwater.errors import StatementRefused
 from headwater.gateway.flight.parameters import parameters_of
+from headwater.query.gate.parsing import MAX_PARAMETERS, MAX_TEXT
+from tests.support.promise import promise
 
-PROMISES = ("Q7",)
+PROMISES = ("Q7", "S4")
 
 
 @pytest.mark.parametrize(
@@ -24,6 +26,8 @@ PROMISES = ("Q7",)
         ("SELECT CAST(? AS BIGINT), ? ::DOUBLE, ?", ["int64", "double", "string"]),
         ("SELECT * FROM t LIMIT ? OFFSET ?", ["int64", "int64"]),
         ("SELECT '?' AS q, \"?\" -- ?\nFROM t /* ? */ WHERE key = ?", ["binary"]),
+        ("SELECT * FROM t WHERE partition IN (?, ?) AND f(?, ?) = 1", ["int32", "int32", "string", "string"]),
+        ("SELECT ?, ?, key FROM t WHERE t.key IN (?)", ["string", "string", "binary"]),
         ("?", ["string"]),
         ("", []),
     ],
@@ -36,3 +40,12 @@ def test_types(sql: str, types: list[str]) -> None:
 def test_refused(sql: str) -> None:
     with pytest.raises(StatementRefused):
         parameters_of(sql)
+
+
+@promise("S4")
+@pytest.mark.timeout(60)
+def test_a_list_of_many_parameters_behind_a_long_text() -> None:
+    """Each word is looked at a few times: once this took many minutes, and its gateway did nothing else meanwhile."""
+    listed = ",".join("?" * MAX_PARAMETERS)
+    before = "SELECT " + "1," * ((MAX_TEXT - len(listed) - 50) // 2) + "1 WHERE partition IN ("
+    assert [str(kind) for kind in parameters_of(f"{before}{listed})")] == ["int32"] * MAX_PARAMETERS
