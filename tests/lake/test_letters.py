@@ -13,14 +13,19 @@ from harness.virtual import run
 from headwater.app.node import Node
 from headwater.replica.schema_sources import Draft
 from headwater.replica.schemas import Registry
+from headwater.security.guard import Guard
+from headwater.settings.settings import Security
+from headwater.state.cluster.access import Operation
 from headwater.state.cluster.domain import Topic
+from headwater.state.commands.access import PutAcls
 from headwater.state.commands.columns import WantDecoded
 from tests.lake.test_typed import POINT, encoded, produce, told, values_of
 from tests.support.lake import ONE, Fate, LakeWorld, Row, log_rows
 from tests.support.promise import promise
+from tests.support.rules import rule
 from tests.support.virtual_nodes import topic
 
-PROMISES = ("T7",)
+PROMISES = ("T7", "S2")
 
 DLQ = {"headwater_value_schema": "json", "headwater_dlq_topic": "dlq"}
 
@@ -124,6 +129,33 @@ def test_letters_wait_for_their_topic(tmp_path: Path) -> None:
         await compaction.finish(2)
         assert not compaction.letters.alert
         assert origins(await letters_in(node, dlq)) == [(0, 0), (0, 1)]
+        await compaction.close()
+        await node.stop()
+
+    run(story())
+
+
+@promise("T7", "S2")
+def test_letters_wait_while_who_set_their_topic_has_lost_the_right(tmp_path: Path) -> None:
+    """They come once the right is there again."""
+
+    async def story() -> None:
+        world = LakeWorld(tmp_path / "objects")
+        node = await world.node()
+        dlq = await topic(node, name="dlq")
+        made = await topic(node, **DLQ, headwater_dlq_setter="127.0.0.1 User:eve")
+        read, write = rule("User:eve", Operation.READ, "t"), rule("User:eve", Operation.WRITE, "dlq")
+        await node.cluster.submit([PutAcls((read,))])
+        compaction = await world.compaction()
+        compaction.letters._guard = Guard(Security(acls=True), compaction.domains.cluster.state.access)
+        await produce(node, made, b"bad")
+        await compaction.finish(2)
+        assert "User:eve has set the dead-letter topic" in compaction.letters.alert
+        assert not await letters_in(node, dlq)
+        await node.cluster.submit([PutAcls((write,))])
+        await asyncio.sleep(60)
+        await compaction.finish(2)
+        assert not compaction.letters.alert and origins(await letters_in(node, dlq)) == [(0, 0)]
         await compaction.close()
         await node.stop()
 

@@ -38,6 +38,9 @@ CUT_PARTITIONS = "headwater.table.cut.partitions"
 MAX_INDEX_COLUMNS, MAX_COLUMN_PATH = 32, 1_000
 """The number of columns in `headwater.table.index.columns`, and the characters of each."""
 DLQ_TOPIC = "headwater.dlq.topic"
+DLQ_SETTER = "headwater.dlq.setter"
+"""Stored beside `headwater.dlq.topic`, neither shown nor set by its name: the address and the principal who set it, as
+`ADDRESS PRINCIPAL`. Their rights are asked again when dead letters are written."""
 NO_SCHEMA, AUTO_SCHEMA, JSON_SCHEMA, SUBJECT_PREFIX = "none", "auto", "json", "subject:"
 MAX_SUBJECT = 255
 """Longest name of a subject in a topic config, in characters."""

@@ -30,8 +30,10 @@ from headwater.objects import ObjectStore
 from headwater.ops.metrics import Metric
 from headwater.replica.domains import Domains
 from headwater.replica.replica import Replica
+from headwater.replica.topic_rights import check_setter
 from headwater.schemas.columns import ERROR
 from headwater.schemas.conform import arrow_fields
+from headwater.security.guard import Guard
 from headwater.settings.settings import Settings
 from headwater.state.cluster.domain import Topic
 from headwater.state.commands.streams import CursorIs
@@ -228,6 +230,7 @@ class Letters:
         self._writers = writers
         self._lease = lease
         self._settings = settings
+        self._guard = Guard(settings.security, domains.cluster.state.access)
         self._offload = offload
         self._seen: dict[int, int] = {}
         """By stream, the offset before which there are no letters to write."""
@@ -330,6 +333,7 @@ class Letters:
             raise NotFound(f"the dead-letter topic {name!r} does not exist")
         if target.id == topic.id or target.configs.get(DLQ_TOPIC):
             raise NotReady(f"{name!r} is no dead-letter topic: it has one itself")
+        check_setter(self._guard.may, topic.name, topic.configs)
         if target.domain != topic.domain:
             raise NotReady(f"the dead-letter topic {name!r} is in another domain of the ledger")
         config = TopicConfig.of(target.configs, cluster.resources.common)

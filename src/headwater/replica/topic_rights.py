@@ -2,15 +2,17 @@
 
 The compactor copies values to the dead-letter topic and reads the schemas of subjects, for no caller in particular. So
 the caller who sets such a config must have the rights of doing it. A config that stays as it is is not asked about
-again.
+again. Who has set a dead-letter topic is stored with it, and the compactor asks again when it writes there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from headwater.configs.topics import DLQ_TOPIC, KEY_SCHEMA, SUBJECT_PREFIX, VALUE_SCHEMA
+from headwater.configs.changes import Change
+from headwater.configs.topics import DLQ_SETTER, DLQ_TOPIC, KEY_SCHEMA, SUBJECT_PREFIX, VALUE_SCHEMA
+from headwater.errors import NotReady
 from headwater.state.cluster.access import THE_CLUSTER, AclResource, Operation
 
 OF_TOPICS = ("-key", "-value")
@@ -52,6 +54,40 @@ def needs_of(name: str, configs: Mapping[str, str], before: Mapping[str, str]) -
         # Also another schema decides which values are copied: all of them, if it fits none.
         yield Need(DLQ_TOPIC, (Operation.READ,), AclResource.TOPIC, name)
         yield Need(DLQ_TOPIC, (Operation.WRITE,), AclResource.TOPIC, target)
+
+
+def with_setter(change: Change, before: Mapping[str, str], principal: str, host: str) -> Change:
+    """A change of configs, with who makes it if that has to be known later. `before` is empty for a new topic."""
+    after = change.after({name: value for name, value in before.items() if name != DLQ_SETTER})
+    put, remove = dict(change.put), [name for name in change.remove if name != DLQ_SETTER]
+    if any(need.config == DLQ_TOPIC for need in needs_of("", after, before)):
+        put[DLQ_SETTER] = f"{host} {principal}"
+    elif DLQ_SETTER in before and not after.get(DLQ_TOPIC):
+        remove.append(DLQ_SETTER)
+    return Change(put, remove)
+
+
+def shown(configs: Mapping[str, str]) -> dict[str, str]:
+    """The configs of a topic that are shown."""
+    return {name: value for name, value in configs.items() if name != DLQ_SETTER}
+
+
+def check_setter(
+    may: Callable[[str, str, Operation, AclResource, str], bool], name: str, configs: Mapping[str, str]
+) -> None:
+    """Raise `NotReady` if who has set the dead-letter topic of a topic may not do what it does any more.
+
+    Who has set that of an earlier build is not known.
+    """
+    host, _, principal = configs.get(DLQ_SETTER, "").partition(" ")
+    if not principal:
+        return
+    for need in needs_of(name, {DLQ_TOPIC: configs.get(DLQ_TOPIC, "")}, {}):
+        if not any(may(principal, host, operation, need.kind, need.name) for operation in need.operations):
+            raise NotReady(
+                f"{principal} has set the dead-letter topic, and has lost a right: {need}. Give it back, or have "
+                f"{DLQ_TOPIC} set again by someone who has it"
+            )
 
 
 def _reading(config: str, subject: str) -> Need:

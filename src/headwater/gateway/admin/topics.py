@@ -12,7 +12,7 @@ from headwater.gateway.problems import NOT_ALLOWED, Refusal
 from headwater.gateway.services import Call, missing
 from headwater.replica import topic_rules
 from headwater.replica.links import check_own_partitions
-from headwater.replica.topic_rights import needs_of
+from headwater.replica.topic_rights import needs_of, shown, with_setter
 from headwater.replica.topics import check_name
 from headwater.replica.trimming import start_of
 from headwater.state.cluster.access import AclResource, Operation
@@ -64,7 +64,8 @@ async def create(call: Call, name: str, partitions: int | None, configs: Mapping
     topic_rules.check_room(own.state, own.settings.limits, count)
     if not dry:
         own.quotas.mutate(call.caller.principal, count)
-        await own.topics.create(name, count, change.put)
+        stored = with_setter(change, {}, call.caller.principal, call.caller.host)
+        await own.topics.create(name, count, stored.put)
     return count
 
 
@@ -111,8 +112,9 @@ async def alter(call: Call, name: str, put: Mapping[str, str], reset: Sequence[s
     _check_rights(call, name, after, topic.configs)
     topic_rules.check_choices(own.state, name, after, topic.configs)
     if not dry and after != topic.configs:
-        await own.topics.alter(topic, change.put, change.remove)
-    return after
+        stored = with_setter(change, topic.configs, call.caller.principal, call.caller.host)
+        await own.topics.alter(topic, stored.put, stored.remove)
+    return shown(after)
 
 
 async def trim(call: Call, name: str, before: Mapping[int, int | None]) -> list[Stream]:

@@ -12,6 +12,7 @@ from headwater.gateway.paging import DEFAULT_ITEMS, Limit, Listing, Next, paged
 from headwater.gateway.parameters import TopicName, ValidateOnly
 from headwater.gateway.services import Call, Services, TheCall
 from headwater.log.retention import spared_words
+from headwater.replica.topic_rights import shown
 from headwater.state.cluster.access import AclResource, Operation
 from headwater.state.cluster.domain import Topic
 from headwater.types import Domain
@@ -213,7 +214,7 @@ def _configs(call: Call, topic: Topic) -> dict[str, str] | None:
     """The configs of a topic, as far as the caller may know them."""
     if not call.may(Operation.DESCRIBE_CONFIGS, AclResource.TOPIC, topic.name):
         return None
-    return dict(topic.configs)
+    return shown(topic.configs)
 
 
 def _link(call: Call, topic: Topic) -> TopicLink | None:

@@ -32,6 +32,7 @@ from headwater.configs.changes import (
 )
 from headwater.errors import BadInput, ConfigError, HeadwaterError, NotFound, NotReady
 from headwater.replica.internal_topics import changeable, topic_by_name
+from headwater.replica.topic_rights import with_setter
 from headwater.replica.topic_rules import check_choices
 from headwater.replica.topics import check_name
 from headwater.state.cluster.access import Operation
@@ -124,7 +125,8 @@ async def _alter_topic(broker: Broker, request: Request, name: str, configs: Any
     check_rights(broker, request, name, after, topic.configs)
     check_choices(broker.cluster.state, name, after, topic.configs)
     if not request.body.validate_only:
-        await broker.topics.alter(topic, change.put, change.remove)
+        stored = with_setter(change, topic.configs, request.connection.principal, request.connection.host)
+        await broker.topics.alter(topic, stored.put, stored.remove)
 
 
 def _check_resource(broker: Broker, kind: ConfigResource, name: str) -> None:

@@ -19,6 +19,7 @@ from headwater.broker.handlers.admin.replicas import check_replicas
 from headwater.broker.registry import api
 from headwater.broker.request import Request, Values
 from headwater.configs import topics as topic_configs
+from headwater.configs.changes import Change
 from headwater.errors import (
     BadInput,
     ConfigError,
@@ -28,6 +29,7 @@ from headwater.errors import (
 )
 from headwater.replica.internal_topics import changeable, topic_by_id, topic_by_name
 from headwater.replica.links import check_own_partitions
+from headwater.replica.topic_rights import with_setter
 from headwater.replica.topic_rules import check_choices, check_growth, within_limit
 from headwater.replica.topics import check_name
 from headwater.security.quotas import MutationBudget
@@ -97,7 +99,8 @@ async def _create(broker: Broker, request: Request, wanted: Any, validate_only: 
     if validate_only:
         return _created(broker, broker.chance.uuid(), count, configs)
     budget.spend(count)
-    topic = await broker.topics.create(wanted.name, count, configs)
+    stored = with_setter(Change(configs), {}, request.connection.principal, request.connection.host)
+    topic = await broker.topics.create(wanted.name, count, stored.put)
     return _created(broker, topic.id, count, configs)
 
 

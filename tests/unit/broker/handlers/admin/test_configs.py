@@ -177,6 +177,12 @@ def test_dead_letter_topics_have_none_themselves() -> None:
         [made] = (await one(CREATE, 7, topics=[wanted])).topics
         assert made.error_code is BAD and "n" not in one.node.cluster.state.names
         assert one.node.cluster.state.names["letters"].configs == {}
+        stored = one.node.cluster.state.names["data"].configs
+        assert stored["headwater.dlq.setter"].endswith(" User:ANONYMOUS"), "who has set it is asked again later"
+        assert (await replace(one, TOPIC, "data", ("headwater.dlq.topic", "letters"))).error_code is NONE
+        assert stored["headwater.dlq.setter"].endswith(" User:ANONYMOUS")
+        assert (await replace(one, TOPIC, "data", ("retention.ms", "5"))).error_code is NONE
+        assert one.node.cluster.state.names["data"].configs == {"retention.ms": "5"}
 
     run(test)
 
