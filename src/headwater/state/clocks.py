@@ -22,6 +22,8 @@ MAX_LEAD_MS = 30_000
 """How far the ledger time of a writer counts ahead of that of the others. Each of them writes every 20 seconds."""
 MAX_ABSENCE_MS = 25_000
 """How much time a writer's first record may add: so long nobody may have written."""
+MAX_DELAY_MS = 10_000
+"""How old a writer's first record may be when it is entered, by its wall clock, so that its count begins earlier."""
 DOUBT_MS = 60_000
 """An agreed date that differs by more from the steady one is doubted."""
 PATIENCE_MS = 1_800_000
@@ -42,7 +44,8 @@ class Writer(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     steady_ms: int
     """The steady clock. It has no meaning of its own: only differences count."""
     time_ms: int
-    """The ledger time as this writer has counted it."""
+    """The ledger time as this writer has counted it, from its first record on. A record that was entered late does not
+    move that count, so the time that it waited is not counted twice."""
     lead_ms: int
     """How far the wall clock was ahead of the ledger time."""
 
@@ -126,10 +129,10 @@ class Clocks:
             before = self.time_ms = self._kept_ms = time_ms = clock_ms
         elif known is None:
             absence = clock_ms - self.agreed_ms
-            time_ms = before + absence if 0 < absence <= MAX_ABSENCE_MS else before
+            time_ms = before + absence if -MAX_DELAY_MS <= absence <= MAX_ABSENCE_MS else before
         else:
             steady_ms = max(steady_ms, known.steady_ms)
-            time_ms = max(before, known.time_ms + steady_ms - known.steady_ms)
+            time_ms = known.time_ms + steady_ms - known.steady_ms
         if time_ms > before:
             others = max((w.time_ms for e, w in writers.items() if e != epoch), default=time_ms)
             self.time_ms = max(before, min(time_ms, others + MAX_LEAD_MS))

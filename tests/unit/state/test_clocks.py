@@ -113,6 +113,36 @@ def test_one_steady_clock_alone_does_not_run_ahead() -> None:
     assert hosts.clocks.time_ms == START_MS + DAY
 
 
+@promise("M1")
+def test_a_record_that_is_entered_late_moves_no_time() -> None:
+    """It waits while others write. Neither it nor the next one of its writer counts that time once more."""
+    for first in (True, False):
+        hosts = Hosts(1, 2)
+        hosts.run(HOUR)
+        if not first:
+            hosts.write(3)
+        late_ms = hosts.true_ms
+        hosts.run(5 * SECOND, SECOND)
+        now_ms, hosts.true_ms = hosts.true_ms, late_ms
+        hosts.write(3)
+        hosts.true_ms = now_ms
+        assert hosts.offs[0] == 0
+        hosts.write(3)
+        assert hosts.offs[0] == 0, f"first {first}"
+        hosts.run(MINUTE, SECOND)
+        assert hosts.offs == (0, 0, 0)
+
+
+@promise("M1")
+def test_a_fast_steady_clock_is_ahead_once_and_not_again_and_again() -> None:
+    hosts = Hosts(1, 2)
+    for _ in range(100):
+        hosts.true_ms += 20 * SECOND
+        hosts.write(1)
+        hosts.write(2, haste=3)
+    assert hosts.offs[0] <= MAX_LEAD_MS
+
+
 @promise("M1", "L6")
 def test_after_a_standstill_the_date_is_right_and_the_retention_date_follows_later() -> None:
     hosts = Hosts(1, 2)
