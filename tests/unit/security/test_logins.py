@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import random
 import struct
@@ -22,6 +23,7 @@ from headwater.replica.users import put_user
 from headwater.security import logins
 from headwater.security.logins import TOO_MANY, LoginLimiter, network_of
 from headwater.settings.settings import ListenerSecurity, Oauth, Security, Settings
+from headwater.threads import CALLER
 from headwater.wire.messages import request_type
 from headwater.wire.scram import salt_password
 from tests.support.certificates import Signer, key_document
@@ -235,6 +237,29 @@ def test_a_right_password_is_not_derived_again(monkeypatch: pytest.MonkeyPatch) 
             await log_in(broker, **as_user("alice", "PLAIN"))
         connection = await log_in(broker, user="alice", password="another", mechanism="PLAIN")
         await connection.close()
+
+    run(test)
+
+
+@promise("S4")
+def test_requests_work_in_threads_for_their_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the jobs of callers take turns there. Who has not logged in is known by the address."""
+    seen = []
+    api = APIS[METADATA]
+
+    async def noting(broker: Any, request: Any) -> Any:
+        seen.append(CALLER.get())
+        return await api.handle(broker, request)  # type: ignore[misc]
+
+    monkeypatch.setitem(APIS, METADATA, dataclasses.replace(api, handle=noting))
+
+    async def test(broker: InProcess) -> None:
+        async with raw(broker, SASL) as wire:
+            await _log_in(wire, "alice")
+            await wire.ask(METADATA, 12, topics=[])
+        async with raw(broker, PLAIN_TEXT) as wire:
+            await wire.ask(METADATA, 12, topics=[])
+        assert seen == ["User:alice", "127.0.0.1"] and CALLER.get() == ""
 
     run(test)
 

@@ -15,11 +15,13 @@ import functools
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextvars import Context, copy_context
 from typing import Any, cast
 
 from kio.schema.errors import ErrorCode
 
 from headwater.background import launch
+from headwater.broker.groups.shares import caller_of
 from headwater.broker.handlers.session import api_versions
 from headwater.broker.net.hosting import Host, Slot, address_of, not_served
 from headwater.broker.net.throttling import throttle
@@ -32,6 +34,7 @@ from headwater.security.logins import Login
 from headwater.security.quotas import Meter, Timed
 from headwater.security.tls import principal_of
 from headwater.state.cluster.access import ANONYMOUS
+from headwater.threads import CALLER
 from headwater.types import Buffer
 from headwater.wire.frames import FrameReader
 from headwater.wire.messages import (
@@ -78,6 +81,8 @@ class Connection(asyncio.BufferedProtocol):
         self._under_way = [0] * len(RequestKind)
         """Requests of each kind that were begun and whose answers are not passed to the transport."""
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._context: Context | None = None
+        """That of the tasks, which names the caller. None until there is a task of the present caller."""
         self._muted: asyncio.TimerHandle | None = None
         self._taken = False
         self._active = self._loop.time()
@@ -122,7 +127,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def let_in(self, principal: str) -> None:
         """See `Peer`."""
-        self.principal = principal
+        self.principal, self._context = principal, None
         self._frames.limit = self._broker.settings.limits.frame_bytes
         if self._login_timer is not None:
             self._login_timer.cancel()
@@ -296,8 +301,11 @@ class Connection(asyncio.BufferedProtocol):
         self._launch(answer, functools.partial(self._finished, slot))
 
     def _launch(self, work: Awaitable[Any], ended: Callable[[asyncio.Future[Any]], None]) -> None:
-        """Work on a request in a task, which ends with the connection."""
-        task = launch(work)
+        """Work on a request in a task, which ends with the connection. In threads its jobs take turns by caller."""
+        if self._context is None:
+            self._context = copy_context()
+            self._context.run(CALLER.set, caller_of(self.principal, self.host))
+        task = self._context.run(launch, work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(ended)
