@@ -14,6 +14,7 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.dialects.spark import Spark
 from sqlglot.generator import Generator
 from sqlglot.generators.duckdb import DuckDBGenerator
+from sqlglot.generators.spark import SparkGenerator
 from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import TokenType
@@ -23,6 +24,7 @@ from headwater.query.asking import Engine
 _Part = TypeVar("_Part", bound=exp.Expr)
 _EXTENT, _ARROW = "extent", "arrow"
 """What is noted at parts of a tree."""
+_NOT_GIVEN: Any = object()
 _DUCKDB = "1.5"
 """DuckDB's version. The library reads `~` of 2.0 otherwise."""
 
@@ -130,6 +132,30 @@ class _HeadwaterSpark(Spark):
         """No function has a builder of its own."""
 
         FUNCTIONS: ClassVar[dict[str, Callable[..., exp.Expr]]] = {}
+
+        def _build_predicate(
+            self,
+            klass: type[exp.Binary],
+            this: exp.Expr | None,
+            expression: exp.Expr | None,
+            comments: list[str] | None = _NOT_GIVEN,
+            negate: bool = False,
+        ) -> exp.Expr:
+            """`<=>` is read like `=`, without brackets of the library's own. Only operators such as that have comments.
+
+            `x <=> y RLIKE z` is `(x <=> y) RLIKE z` in Spark, and must be written as it was.
+            """
+            if klass is exp.NullSafeEQ and comments is not _NOT_GIVEN:
+                return self.expression(exp.NullSafeEQ(this=this, expression=expression), comments=comments)
+            return super()._build_predicate(
+                klass, this, expression, comments=None if comments is _NOT_GIVEN else comments, negate=negate
+            )
+
+    class Generator(SparkGenerator):
+        """Writes what was read."""
+
+        def nullsafeeq_sql(self, expression: exp.NullSafeEQ) -> str:
+            return self.binary(expression, "<=>")
 
     def to_json_path(self, path: exp.Expr | None) -> exp.Expr | None:
         return path

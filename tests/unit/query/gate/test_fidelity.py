@@ -239,6 +239,13 @@ def test_what_spark_would_get_without_its_brackets_is_refused(refused: str, allo
     assert "(NOT " in checked(f"SELECT {allowed} FROM orders", Engine.SPARK).sql
 
 
+@pytest.mark.parametrize("text", ["x <=> y RLIKE s", "x <=> y < 1", "x <=> 2 BETWEEN 0 AND 2", "x <=> y <=> TRUE"])
+def test_equality_with_null_is_written_for_spark_as_it_was(text: str) -> None:
+    """Spark groups comparisons from the left, and then tests: with other brackets it would be another question."""
+    written = checked(f"SELECT {text} FROM orders", Engine.SPARK).sql
+    assert written.replace("`", "").startswith(f"SELECT {text} FROM")
+
+
 @pytest.mark.timeout(7_200 if WHOLE else 120)
 @settings(max_examples=EXPRESSIONS // 2, deadline=None)
 @given(seed=st.integers(0, 2**63))
