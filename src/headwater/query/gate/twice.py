@@ -22,13 +22,24 @@ _CHAINS = ((exp.And,), (exp.Or,), (exp.Add, exp.Sub), (exp.Mul, exp.Div, exp.Mod
 
 
 def check_grouping(tree: exp.Expr, again: exp.Expr, engine: Engine) -> None:
-    """Raise `StatementRefused` unless a tree is `again` but for brackets: what was written of it, read once more."""
+    """Raise `StatementRefused` unless a tree is `again` but for brackets: what was written of it, read once more.
+
+    `x = (s) NOT IN (1, 2)` is written as `x = NOT (s) IN (1, 2)`, of which Spark takes NOT for a function.
+    """
+    if any(_is_operand(node) for node in tree.find_all(exp.Not)):
+        raise StatementRefused("the statement may be read in two ways: put brackets around its operators")
     try:
         bracketed = reparse(_bracketed(tree, engine), engine)
     except (StatementRefused, *ODD_INPUT) as error:
         raise StatementRefused("the statement cannot be written with brackets around its operators") from error
     if _without_brackets(bracketed) != _without_brackets(again):
         raise StatementRefused("the statement may be read in two ways: put brackets around its operators")
+
+
+def _is_operand(node: exp.Not) -> bool:
+    """Whether a NOT without brackets is an operand of something that binds more strongly."""
+    parent = node.parent
+    return isinstance(parent, exp.Binary) and not isinstance(parent, (exp.Connector, *_NO_OPERATORS))
 
 
 def _bracketed(tree: exp.Expr, engine: Engine) -> str:

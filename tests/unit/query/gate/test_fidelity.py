@@ -231,6 +231,8 @@ def test_a_tree_that_is_too_deep_is_refused(database: duckdb.DuckDBPyConnection)
         ("x NOT BETWEEN 1 AND 5 >= y", "(x NOT BETWEEN 1 AND 5) >= y"),
         ("x NOT IN (1, 2) = y", "(x NOT IN (1, 2)) = y"),
         ("x NOT RLIKE 'a' = y", "(x NOT RLIKE 'a') = y"),
+        ("y = (s) NOT IN (1, 2)", "y = ((s) NOT IN (1, 2))"),
+        ("y <=> (s) NOT BETWEEN 1 AND 5", "y <=> ((s) NOT BETWEEN 1 AND 5)"),
     ],
 )
 def test_what_spark_would_get_without_its_brackets_is_refused(refused: str, allowed: str) -> None:
