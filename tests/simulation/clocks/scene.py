@@ -39,6 +39,7 @@ SHORTENED = (
     (clocks, "PATIENCE_MS", PATIENCE_MS),
     (clocks, "DOUBT_MS", DOUBT_MS),
     (clocks, "MAX_ABSENCE_MS", ABSENCE_MS),
+    (clocks, "MAX_DELAY_MS", ABSENCE_MS),
 )
 RETENTION_MS = 8_000
 SLACK_MS = DOUBT_MS + ABSENCE_MS + 500
