@@ -308,6 +308,7 @@ def test_what_comes_too_late_is_appended_once_more(tmp_path: Path) -> None:
     async def story(world: LakeWorld, node: Node) -> None:
         made = await topic(node)
         loader = await Loader(world).start()
+        await node.housekeeper.round()
         stopped(world)
         work = asyncio.create_task(loader.bulk(made, reserved_ms=2_000).append(numbered(3)))
         await reserved(node)

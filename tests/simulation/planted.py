@@ -14,7 +14,7 @@ from headwater.state.results import Appended, Result
 from headwater.state.streams import append
 from headwater.state.streams.index import ENTRY_BYTES
 from headwater.state.streams.state import StreamsState
-from headwater.types import Position
+from headwater.types import Position, WalId
 from tests.simulation.run import Planted
 
 
@@ -94,6 +94,13 @@ class FenceIgnored(StreamsState):
             self._fenced = standing
 
 
+class DeletedAhead(StreamsState):
+    """Lets objects be deleted that the newest checkpoint needs."""
+
+    def ripe_objects(self, before_ms: int) -> list[WalId]:
+        return super().ripe_objects(self.clock_ms)
+
+
 class OffsetsLeftOut(StreamsState):
     """Keeps committed offsets out of its checkpoints."""
 
@@ -108,5 +115,6 @@ PLANTED = {
     "ack before the record": Planted(make_writer=AckBeforeRecord),
     "an index entry over a refused batch": Planted(make_streams=EntryOverRefused),
     "a fence ignored": Planted(make_streams=FenceIgnored),
+    "objects deleted ahead of the checkpoint": Planted(make_streams=DeletedAhead),
     "offsets left out of a checkpoint": Planted(make_streams=OffsetsLeftOut),
 }

@@ -86,6 +86,8 @@ def simulate(seed: int, planted: Planted | None = None, backend: str = "memory",
             problem = f"not finished after {LIMIT_SECONDS} s"
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the verdict
             problem = f"{type(error).__name__}: {error}"
+        if problem is None and world.lost:
+            problem = f"Violation: deleted although the newest checkpoint needs it: {world.lost[0]}"
         steps = sum(broker.life.steps for broker in cluster.brokers.values())
         with warnings.catch_warnings():
             _bury(loop)

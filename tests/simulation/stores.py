@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -17,10 +17,15 @@ from headwater.clock import Chance
 from headwater.errors import OutcomeUnknown, StoreUnavailable
 from headwater.ledger.contract import Beat, Entry, Ledger, Pointer
 from headwater.ledger.memory import MemoryLedger
+from headwater.log.wal import format as wal
 from headwater.objects.memory import MemoryStore
 from headwater.objects.store import ObjectInfo
+from headwater.replica.checkpoint import decode_checkpoint
+from headwater.state.streams.state import StreamsState
 from headwater.types import Domain, Pieces, Position
 
+ONE = Domain(1)
+CHECKPOINTS = f"meta/v1/domain={ONE}/checkpoint/"
 _T = TypeVar("_T")
 
 
@@ -57,6 +62,10 @@ class World:
         """The same ledgers, seen without a network between."""
         self.store = MemoryStore()
         self.outage_until = 0.0
+        self.lost: list[str] = []
+        """Objects that were deleted although the newest checkpoint needs them."""
+        self._needed: tuple[str, set[str]] = ("", set())
+        """The path of the newest checkpoint, and the objects that it needs."""
 
     def delay(self) -> float:
         """Mostly short, sometimes long."""
@@ -69,6 +78,20 @@ class World:
     @property
     def outage(self) -> bool:
         return self.loop.now < self.outage_until
+
+    async def delete(self, path: str) -> None:
+        """Delete an object. If the ledger were lost now, the newest checkpoint would need some of them."""
+        if path.startswith(("wal/", "tables/")) and path in await self._needed_now():
+            self.lost.append(path)
+        await self.store.delete(path)
+
+    async def _needed_now(self) -> set[str]:
+        newest = max((path for path in self.store.objects if path.startswith(CHECKPOINTS)), default="")
+        if newest and newest != self._needed[0]:
+            state = StreamsState(ONE)
+            decode_checkpoint(await self.store.get(newest), state)
+            self._needed = newest, set(needed_by(state))
+        return self._needed[1]
 
     async def travel(self, work: Callable[[], Awaitable[_T]]) -> _T:
         """Send a request, have it done whether or not the sender still lives, and bring the reply."""
@@ -84,6 +107,16 @@ class World:
 
         self.loop.outside(self.delay(), arrive)
         return await reply
+
+
+def needed_by(state: StreamsState) -> Iterator[str]:
+    """The objects that the index or the tables of a state name."""
+    for found in state.objects:
+        if not found.dead_ms:
+            yield wal.path_of(found.zone, state.domain, found.created_ms, found.id)
+    for table in state.tables.values():
+        if not table.dropped:
+            yield from (f"{table.root}/{file.name}" for file in table.files.values() if not file.removed)
 
 
 def _now(work: Awaitable[_T]) -> _T:
@@ -221,7 +254,7 @@ class SimStore:
         return await self._ask(lambda: self._inner.size(path))
 
     async def delete(self, path: str) -> None:
-        await self._ask(lambda: self._inner.delete(path))
+        await self._ask(lambda: self._world.delete(path))
 
     async def scan(self, prefix: str) -> AsyncIterator[ObjectInfo]:
         async for info in self._inner.scan(prefix):

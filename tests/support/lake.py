@@ -134,6 +134,7 @@ class Compaction:
 
     def __init__(self, world: "LakeWorld", number: int, fate: Fate, lake: Lake, keys: bool = False) -> None:
         self.fate = fate
+        self._world = world
         clock, chance = VirtualClock(), SeededChance(1000 + number)
         self.store: Any = FatedStore(world.store, fate)
         ledger: Any = FatedLedger(world.ledger, fate)
@@ -164,7 +165,11 @@ class Compaction:
         await self.domains.join()
 
     async def round(self) -> None:
-        """Settle, merge, collect; then bring all followers up to date, and write dead letters."""
+        """Settle, merge, collect; then bring all followers up to date, and write dead letters.
+
+        A broker has written a checkpoint, so that the compactor may delete what died before.
+        """
+        await self._world.let_deletions_go_on()
         await self.compactor.round()
         for follower in self._followers:
             await self.following.round(follower)

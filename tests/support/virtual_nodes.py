@@ -13,6 +13,7 @@ from headwater.log.write.part import Outcome, Part
 from headwater.objects.memory import MemoryStore
 from headwater.settings.settings import Housekeeping, Settings
 from headwater.state.cluster.domain import Topic
+from headwater.state.commands.base import Tick
 from headwater.state.commands.cluster import Listener
 from headwater.state.results import Verdict
 from headwater.types import Domain, Pieces
@@ -58,6 +59,7 @@ class NodeWorld:
     def __init__(self) -> None:
         self.ledger = MemoryLedger()
         self.store = CountingStore()
+        self._nodes: list[Node] = []
 
     async def node(self, number: int = 1, **settings: Any) -> Node:
         """A node that has joined."""
@@ -73,7 +75,16 @@ class NodeWorld:
         )
         node.way = way  # type: ignore[attr-defined]
         await node.start()
+        self._nodes.append(node)
         return node
+
+    async def let_deletions_go_on(self) -> None:
+        """Write a checkpoint of the streams, as a broker does, so that what died before may be deleted."""
+        for node in self._nodes:
+            if node.domains[ONE].epoch and way_of(node).error is None:
+                await node.domains[ONE].submit([Tick()])
+                await node.checkpoint_here(ONE)
+                return
 
     def wal_paths(self) -> list[str]:
         return sorted(path for path in self.store.objects if path.startswith("wal/"))

@@ -129,7 +129,7 @@ class LedgerCopy:
         before, fingerprint = state.position, fingerprint_of(state)
         older = await self._checkpoint(state, None)
         newest = await self._checkpoint(state, older)
-        if await self._target.pointer(state.domain) != Pointer(*newest, older):
+        if await self._target.pointer(state.domain) != Pointer(*newest, older, state.clock_ms):
             raise Damaged(f"domain {state.domain}: another process moved the target's checkpoint")
         await self._persist(lambda: self._target.truncate(state.domain, older[0]))
         found = new_state(state.domain)
@@ -153,7 +153,7 @@ class LedgerCopy:
         if await self._persist(lambda: self._store.get(path)) != data:
             raise Damaged(f"{path} does not read back as it was written")
         expected = older[0] if older else Position(0)
-        pointer = Pointer(state.position, path, older)
+        pointer = Pointer(state.position, path, older, state.clock_ms)
         await self._persist(lambda: self._target.set_pointer(state.domain, expected, pointer))
         return state.position, path
 

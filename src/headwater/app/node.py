@@ -118,6 +118,6 @@ class Node:
         return cached.pieces() if cached.is_whole() else None
 
     async def checkpoint_here(self, domain: Domain) -> None:
-        """Write a checkpoint in this process. Server processes use a child process instead."""
+        """Write a checkpoint in this process. Server processes use a child process for large ones."""
         state = ClusterState() if domain == CLUSTER else self._make_streams(domain)
         await write_checkpoint(self.domains.ledger, self.domains.store, state)

@@ -31,6 +31,7 @@ from headwater.objects import slowed
 from headwater.ops import logs
 from headwater.ops.http import Route
 from headwater.ops.metrics import Metric
+from headwater.replica.checkpoint import is_small
 from headwater.settings.settings import INTERNAL, Settings, parse_listeners
 from headwater.state.cluster.state import ClusterState
 from headwater.state.commands.cluster import Listener
@@ -116,7 +117,13 @@ class BrokerProcess:
         await self._own.close()
 
     async def _checkpoint(self, domain: Domain) -> None:
-        """Let a child write the checkpoint, so that encoding a large state does not block the event loop."""
+        """Let a child write the checkpoint, so that encoding a large state does not block the event loop.
+
+        A child costs as much processor time as a thousand small checkpoints, so those are written here.
+        """
+        if await is_small(self._own.ledger, self._own.store, domain):
+            await self.node.checkpoint_here(domain)
+            return
         own = self.settings
         arguments = ["--ledger", own.ledger_url, "--objects", own.objects_url, "--domain", str(domain)]
         environment = {**os.environ, **own.object_store.variables()}

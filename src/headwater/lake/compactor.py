@@ -45,6 +45,7 @@ from headwater.lake.registries import BuiltIn, Registry
 from headwater.lake.retiring import outdated
 from headwater.lake.tasks import DamagedInput, FileFacts, Task, TaskFacts
 from headwater.log.damage import Damage
+from headwater.log.housekeeping import deletable_before
 from headwater.replica.domains import Domains
 from headwater.replica.replica import Replica
 from headwater.settings.settings import Lake
@@ -450,14 +451,17 @@ class Compactor:
                     self.retired_files += len(files)
 
     async def _collect(self, replica: Replica[StreamsState], lease: int) -> bool:
-        """Delete segments that no version, index entry, follower or hold needs; returns whether more are left."""
-        deleted = 0
+        """Delete segments that no version, index entry, follower or hold needs; returns whether more are left.
+
+        The newest checkpoint knows of each of them that it was removed.
+        """
+        deleted, covered = 0, await deletable_before(replica)
         for table in list(replica.state.tables.values()):
             if deleted >= COLLECTED_AT_ONCE:
                 return True
-            if table.dropped and table.followers:
+            if table.dropped and (table.followers or table.dropped_ms >= covered):
                 continue  # catalogs first: none may name a deleted file
-            ripe = replica.state.ripe(table)
+            ripe = [file for file in replica.state.ripe(table) if table.gone_ms(file) < covered]
             gone = table.dropped and len(ripe) == len(table.files)
             if gone:
                 await self._remove_table(table)

@@ -37,6 +37,8 @@ class Pointer:
     path: str
     older: tuple[Position, str] | None = None
     """The checkpoint before it. It is kept so that one damaged object loses nothing."""
+    time_ms: int = 0
+    """The ledger time of the newest checkpoint. What died later may not be deleted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,22 @@ from headwater.types import Domain
 
 log = logging.getLogger("headwater.housekeeping")
 BATCH = 1_000
+WAITING_MS = 600_000
+"""Deletions wait no longer than that for a checkpoint."""
+WAITING_SHARE = 10
+"""Nor do they wait if the WAL objects, or the segments, to be deleted take one part in so many of all."""
 KEEPING = Duty("housekeeping", OnDeath.RESTART, "retention, garbage collection, checkpoints, topics half created")
+
+
+async def deletable_before(replica: Replica[StreamsState]) -> int:
+    """The ledger time before which something must have died so that it may be deleted: that of the newest checkpoint.
+
+    The ledger is asked only if something died since the newest checkpoint that this replica knows.
+    """
+    state = replica.state
+    if state.removed_between(replica.covered_ms, state.clock_ms + 1):
+        await replica.look_for_checkpoint()
+    return replica.covered_ms
 
 
 class Housekeeper:
@@ -126,7 +141,7 @@ class Housekeeper:
         for topic in self._topics.pending():
             with contextlib.suppress(NotFound):  # deleted meanwhile
                 await self._topics.carry_through(topic)
-        await self._write_checkpoint(self._cluster)
+        await self._write_checkpoint(self._cluster, bool(self._cluster.state.topics))
 
     async def _keep(self, replica: Replica[StreamsState]) -> None:
         lease = await self._lease(replica)
@@ -140,9 +155,9 @@ class Housekeeper:
         await self._retain(replica)
         await self._expire_producers(replica)
         await self._forget_transactions(replica)
+        await self._write_checkpoint(replica, bool(replica.state.streams), await self._deletions_wait(replica))
         await self._collect(replica, lease)
         await self._sweep(replica)
-        await self._write_checkpoint(replica)
 
     async def _carry_links(self, replica: Replica[StreamsState]) -> None:
         """Let streams take over the generation of their linked topic: a process may have died between the steps."""
@@ -226,11 +241,12 @@ class Housekeeper:
     async def _collect(self, replica: Replica[StreamsState], lease: int) -> None:
         """Delete unreferenced objects from the store, then remove them from the state.
 
-        In the other order a crash in between would leave objects that are never deleted.
+        In the other order a crash in between would leave objects that are never deleted. The newest checkpoint knows
+        of each of these objects that nothing refers to it any more.
         """
         state = replica.state
         old = state.clock_ms - self._settings.dead_object_grace_ms
-        ripe = state.ripe_objects(old)
+        ripe = state.ripe_objects(min(old, replica.covered_ms - 1))
         for i in range(0, len(ripe), BATCH):
             known = [found for found in map(state.objects.get, ripe[i : i + BATCH]) if found is not None]
             paths = [wal.path_of(found.zone, replica.domain, found.created_ms, found.id) for found in known]
@@ -258,8 +274,23 @@ class Housekeeper:
                 self.deleted_orphans += 1
         self._swept[replica.domain] = (now, fenced)
 
-    async def _write_checkpoint(self, replica: Replica[ClusterState] | Replica[StreamsState]) -> None:
-        """Write a checkpoint if enough was applied since the last one, or if one of those that there are is damaged.
+    async def _deletions_wait(self, replica: Replica[StreamsState]) -> bool:
+        """Whether deletions have waited for a checkpoint for long, or what waits takes much of the space."""
+        state, objects, now = replica.state, replica.state.objects, replica.state.clock_ms
+        covered, old = await deletable_before(replica), now - self._settings.dead_object_grace_ms
+        dead = sum(objects.size(found) for found, died in objects.dead() if covered <= died <= old)
+        if dead * WAITING_SHARE > objects.bytes:
+            return True
+        removed = sum(table.removed_bytes(covered) for table in state.tables.values())
+        if removed * WAITING_SHARE > sum(table.bytes for table in state.tables.values()):
+            return True
+        return state.removed_between(covered, now - WAITING_MS)
+
+    async def _write_checkpoint(
+        self, replica: Replica[ClusterState] | Replica[StreamsState], used: bool, due: bool = False
+    ) -> None:
+        """Write a checkpoint if it is due, if enough was applied since the last one, if one of those that there are is
+        damaged, or if there is none and the cluster is `used`.
 
         A ledger with a limit on its size needs checkpoints in time, so each round retries one that failed, even if no
         records are added any more.
@@ -268,7 +299,9 @@ class Housekeeper:
         size_before, count_before = self._checkpointed.get(replica.domain, (0, 0))
         limit = replica.checkpoint_records
         await replica.look_at_checkpoints()
-        due = size - size_before >= self._settings.checkpoint_bytes or (limit and count - count_before >= limit)
-        if due or replica.bad_checkpoints:
+        due = due or size - size_before >= self._settings.checkpoint_bytes
+        due = due or bool(limit and count - count_before >= limit) or bool(replica.bad_checkpoints)
+        if due or (used and replica.covered_ms < 0 and await replica.look_for_checkpoint() < 0):
             await self._checkpoint(replica.domain)
             self._checkpointed[replica.domain] = (size, count)
+            await replica.look_for_checkpoint()

@@ -5,10 +5,14 @@ number. Two checkpoints are kept. The ledger is truncated through the older one,
 damaged. If no checkpoint can be read and the ledger was never truncated, its records are applied from the first one.
 
 The next checkpoint replaces a damaged one. Until there are two again, the ledger is not truncated further.
+
+What the ledger no longer needs is deleted only if the newest checkpoint knows that too (`Pointer.time_ms`). So a ledger
+that is lost, or that goes back, can be made again from a checkpoint and from objects that are all there.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import struct
 from collections.abc import Sequence
@@ -28,6 +32,9 @@ _NAME = b"HWTRCK"
 MAGIC = _NAME + b"%d" % FORMAT
 READ_CHUNK = 1000
 LOAD_ATTEMPTS = 10
+SMALL_BYTES = 64 << 10
+SMALL_RECORDS = 500
+"""A checkpoint is small if it and the records that come to it have no more bytes, and those are no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +227,24 @@ async def write_checkpoint(ledger: Ledger, store: ObjectStore, state: State) -> 
     return True
 
 
+async def is_small(ledger: Ledger, store: ObjectStore, domain: Domain) -> bool:
+    """Whether the next checkpoint is written so quickly that a process may do it beside its other work.
+
+    The newest one is small, and so are the records since.
+    """
+    pointer = await ledger.pointer(domain)
+    after, size = Position(0), 0
+    if pointer is not None:
+        with contextlib.suppress(ObjectMissing):
+            size = await store.size(pointer.path)
+        after = pointer.position
+    try:
+        records = await ledger.read(domain, after, SMALL_RECORDS + 1)
+    except Truncated:
+        return False
+    return len(records) <= SMALL_RECORDS and size + sum(len(entry.data) for entry in records) <= SMALL_BYTES
+
+
 async def _store(store: ObjectStore, path: str, data: bytes) -> None:
     await store.put(path, [data])
     if await store.get(path) != data:
@@ -236,4 +261,4 @@ def _older(before: Pointer, bad: set[str]) -> tuple[Position, str] | None:
 async def _point(ledger: Ledger, state: State, path: str, before: Pointer | None, bad: set[str]) -> bool:
     older = _older(before, bad) if before else None
     expected = before.position if before else Position(0)
-    return await ledger.set_pointer(state.domain, expected, Pointer(state.position, path, older))
+    return await ledger.set_pointer(state.domain, expected, Pointer(state.position, path, older, state.clock_ms))

@@ -94,6 +94,8 @@ class Replica(Generic[S]):
         self.bad_checkpoints: list[BadCheckpoint] = []
         """Checkpoints that could not be read when this replica was started."""
         self.last_contact = clock.monotonic()
+        self.covered_ms = -1
+        """The ledger time of the newest stored checkpoint that this replica knows; -1 if it knows none."""
         self.bytes_applied = 0
         self.records_applied = 0
         self.attempts = 0
@@ -361,6 +363,12 @@ class Replica(Generic[S]):
         )
 
     # --- checkpoints and losses --------------------------------------------------------------------------
+
+    async def look_for_checkpoint(self) -> int:
+        """Read `covered_ms` from the ledger, and return it."""
+        pointer = await self._ledger.pointer(self.domain)
+        self.covered_ms = pointer.time_ms if pointer is not None else -1
+        return self.covered_ms
 
     async def look_at_checkpoints(self) -> None:
         """Forget damaged checkpoints that were put back or replaced."""

@@ -244,7 +244,7 @@ def forget_files(state: StreamsDomain, epoch: int, command: ForgetFiles) -> Resu
     ripe, typed = {file.number for file in state.ripe(table)}, state.typed.get(command.topic)
     gone = 0
     for number in command.files:
-        if number in ripe and table.files.pop(number, None) is not None:
+        if number in ripe and table.forget(number):
             gone += 1
             if typed is not None:
                 typed.files.pop(number, None)

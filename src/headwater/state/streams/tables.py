@@ -145,8 +145,8 @@ class TopicTable:
     """One topic's table."""
 
     __slots__ = (
-        "dropped", "dropped_ms", "expiries", "expiry", "files", "followers", "journal", "last_sequence", "passed",
-        "root", "topic",
+        "bytes", "dropped", "dropped_ms", "expiries", "expiry", "files", "followers", "journal", "last_sequence",
+        "passed", "root", "topic",
     )  # fmt: skip
 
     def __init__(self, topic: uuid.UUID, root: str) -> None:
@@ -159,6 +159,8 @@ class TopicTable:
         self.dropped_ms = 0
         """The ledger time of the deletion."""
         self.files: dict[int, DataFile] = {}
+        self.bytes = 0
+        """The size of all files, with those that are removed and not yet deleted."""
         self.journal: list[JournalEntry] = []
         self.followers: dict[str, Follower] = {}
         self.passed: dict[int, int] = {}
@@ -192,6 +194,7 @@ class TopicTable:
         for file in new:
             file.added, file.created_ms, file.arrived_ms = self.last_sequence, ms, arrived_ms
             self.files[file.number] = file
+            self.bytes += file.size
         for number in gone:
             file = self.files[number]
             file.removed, file.removed_ms, file.ended_ms = self.last_sequence, ledger_ms, ms
@@ -201,6 +204,14 @@ class TopicTable:
         self.journal.append(entry)
         self._forget_old_entries()
         return entry
+
+    def forget(self, number: int) -> bool:
+        """Remove a file that is deleted from the store. Returns whether the table had it."""
+        file = self.files.pop(number, None)
+        if file is None:
+            return False
+        self.bytes -= file.size
+        return True
 
     def entries_after(self, sequence: int) -> list[JournalEntry] | None:
         """The entries after a sequence. `None` if the journal no longer reaches back that far."""
@@ -248,6 +259,17 @@ class TopicTable:
         """The ledger time at which a file that is no longer shown was removed, by itself or with the table."""
         return file.removed_ms if file.removed else self.dropped_ms
 
+    def removed_bytes(self, since_ms: int) -> int:
+        """The size of the files that were removed since a time and are not deleted, as far as the journal goes."""
+        if self.dropped:
+            return self.bytes if self.dropped_ms >= since_ms else 0
+        found = 0
+        for entry in reversed(self.journal):
+            if entry.ledger_ms < since_ms:
+                break
+            found += sum(self.files[number].size for number in entry.removed if number in self.files)
+        return found
+
     def removed_between(self, since_ms: int, until_ms: int) -> bool:
         """Whether files were removed in `[since_ms, until_ms)`, as far as the journal reaches back."""
         if self.dropped and since_ms <= self.dropped_ms < until_ms:
@@ -282,6 +304,7 @@ class TopicTable:
         self.last_sequence = image.last_sequence
         self.dropped, self.dropped_ms = image.dropped, image.dropped_ms
         self.files = {file.number: file for file in image.files}
+        self.bytes = sum(file.size for file in image.files)
         self.journal = list(image.journal)
         self.followers = dict(image.followers)
         self.passed = dict(image.passed)

@@ -52,9 +52,11 @@ class _Table:
 class WalObjects:
     """All objects of a domain that are live, or dead and not yet deleted."""
 
-    __slots__ = ("_dead", "_tables")
+    __slots__ = ("_dead", "_tables", "bytes")
 
     def __init__(self) -> None:
+        self.bytes = 0
+        """The size of all objects."""
         self._tables: dict[int, _Table] = {}
         self._dead: dict[tuple[int, int], int] = {}
 
@@ -81,6 +83,11 @@ class WalObjects:
             return None
         return WalObject(object_id, table.zone, created, arrived, size, references, dead)
 
+    def size(self, object_id: WalId) -> int:
+        """The size of an object that is live, or dead and not yet forgotten; 0 for others."""
+        found = self.get(object_id)
+        return found.size if found is not None else 0
+
     def fits(self, epoch: int, sequence: int) -> bool:
         """Whether an object can be added: it is not there yet, and its sequence is not too far from the others."""
         table = self._tables.get(epoch)
@@ -93,6 +100,7 @@ class WalObjects:
         self, epoch: int, sequence: int, *, zone: str, created_ms: int, arrived_ms: int, size: int, references: int
     ) -> None:
         """Add an object with its first references. The caller has called `fits` before."""
+        self.bytes += size
         table = self._tables.get(epoch)
         if table is None:
             table = self._tables[epoch] = _Table(zone, sequence)
@@ -131,6 +139,7 @@ class WalObjects:
             return False
         table = self._tables[object_id.epoch]
         at = table.slot(object_id.sequence)
+        self.bytes -= _OBJECT.unpack_from(table.data, at)[3]
         table.data[at : at + OBJECT_BYTES] = bytes(OBJECT_BYTES)
         self._trim(object_id.epoch, table)
         return True
@@ -156,6 +165,8 @@ class WalObjects:
         self = cls()
         for epoch, zone, base, data in tables:
             self._tables[epoch] = _Table(zone, base, data)
-        died = [(o.dead_ms, o.id.epoch, o.id.sequence) for o in self if o.dead_ms]
+        objects = list(self)
+        self.bytes = sum(found.size for found in objects)
+        died = [(o.dead_ms, o.id.epoch, o.id.sequence) for o in objects if o.dead_ms]
         self._dead = {(epoch, sequence): ms for ms, epoch, sequence in sorted(died)}
         return self
