@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from kio.schema.errors import ErrorCode
 
 from headwater.errors import BadInput, ClientError, NotReady, OutcomeUnknown, QuotaExceeded, Retriable
@@ -42,8 +44,11 @@ class KafkaError(ClientError):
     """A broker answered with an error code."""
 
     def __init__(self, code: ErrorCode, what: str, message: str | None = None) -> None:
+        """`what` is a kind and a quoted name. It is left out where the words of the broker have the name."""
         words = (message or describe(code)).rstrip(".")
-        super().__init__(f"{what}: {words} ({code.name.upper()})")
+        name = what.partition("'")[2].rpartition("'")[0]
+        told = bool(name) and re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", words) is not None
+        super().__init__(f"{words if told else f'{what}: {words}'} ({code.name.upper()})")
         self.code = code
 
 
