@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from kio.schema.errors import ErrorCode
 
 from headwater.errors import BadInput, ClientError, NotReady, OutcomeUnknown, QuotaExceeded, Retriable
@@ -47,7 +45,7 @@ class KafkaError(ClientError):
         """`what` is a kind and a quoted name. It is left out where the words of the broker have the name."""
         words = (message or describe(code)).rstrip(".")
         name = what.partition("'")[2].rpartition("'")[0]
-        told = bool(name) and re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", words) is not None
+        told = bool(name) and (f"'{name}'" in words or f" {name} " in f" {words} ")
         super().__init__(f"{words if told else f'{what}: {words}'} ({code.name.upper()})")
         self.code = code
 

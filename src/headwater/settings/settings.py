@@ -37,12 +37,11 @@ from headwater.settings.security import Tls as Tls
 from headwater.settings.security import check_security
 from headwater.settings.sql import Sql as Sql
 from headwater.settings.sql import check_sql
+from headwater.settings.zones import NO_ZONE, parse_zones
 
 MIB = 1 << 20
 MIN_PROCESS_SESSION_MS = 600
 INTERNAL = "INTERNAL"
-NO_ZONE = "local"
-"""The zone of processes that were given none."""
 """Name of the listener for other brokers only. No client is given its address."""
 
 
@@ -486,16 +485,6 @@ def parse_address(text: str) -> tuple[str, int]:
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
         raise ConfigError(f"{text!r} does not have the form HOST:PORT")
     return host.strip("[]"), int(port)
-
-
-def parse_zones(text: str) -> list[str]:
-    """The zones in `ZONE,ZONE,…`; empty for an empty text."""
-    return [zone.strip() for zone in text.split(",")] if text.strip() else []
-
-
-def rack_of(zone: str) -> str:
-    """The rack that clients see for a zone; empty for that of processes that were given none."""
-    return "" if zone == NO_ZONE else zone
 
 
 def parse_listeners(text: str) -> dict[str, tuple[str, int]]:
