@@ -40,12 +40,12 @@ def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def headwater(
-    *arguments: str, timeout: float = 60.0, more: Mapping[str, str] | None = None
+    *arguments: str, timeout: float = 60.0, more: Mapping[str, str] | None = None, given: str | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command and wait for its end, with these variables in its environment."""
+    """Run a command and wait for its end, with these variables in its environment and this text as its input."""
     return subprocess.run(
         [*PROGRAM, *arguments],
-        capture_output=True, text=True, timeout=timeout, check=False, cwd=ROOT, env=environment(more),
+        capture_output=True, text=True, timeout=timeout, check=False, cwd=ROOT, env=environment(more), input=given,
     )  # fmt: skip
 
 

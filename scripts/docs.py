@@ -243,7 +243,7 @@ def error_table() -> str:
     for kind in error_kinds():
         problem, rest = HTTP_ERRORS[kind]
         refusal = Refusal(problem)
-        registry = json.loads(registry_body(refusal).data)["error_code"]
+        registry = json.loads(registry_body(refusal, {}).data)["error_code"]
         cells = [
             f"`{kind.__name__}`", " ".join((kind.__doc__ or "").split()),
             {"retry": "retries", "fix": "mends it", "give up": "gives up"}[kind.action],

@@ -24,6 +24,7 @@ SETTINGS: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "auto.create.topics.enable": ("auto_create_topics", _flag),
     "broker.rack": ("zone", str),
     "connections.max.idle.ms": ("limits.idle_ms", int),
+    "group.consumer.assignment.interval.ms": ("groups.consumer_assignment_interval_ms", int),
     "group.consumer.heartbeat.interval.ms": ("groups.consumer_heartbeat_interval_ms", int),
     "group.consumer.max.size": ("groups.max_members", int),
     "group.consumer.session.timeout.ms": ("groups.consumer_session_timeout_ms", int),

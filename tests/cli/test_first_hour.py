@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,6 +14,7 @@ import typer.core
 import typer.main
 
 from harness.headwater import Headwater
+from harness.patience import eventually
 from harness.ports import free_port
 from harness.process import headwater
 from headwater.cli import common, main
@@ -167,6 +169,69 @@ def test_shell_completion() -> None:
     assert done.stdout.split() == ["doctor"]
 
 
+def test_what_a_broker_refuses(tmp_path: Path) -> None:
+    """One sentence that has the name once, an exit code with one meaning, and no change."""
+    gateway = {"HEADWATER_GATEWAY_URL": "http://127.0.0.1:1"}
+    with Headwater(tmp_path / "first", variables=gateway) as server:
+        own, at = ("--config", str(server.config)), ("--bootstrap", server.bootstrap)
+        headwater("topic", "create", "orders", *at).check_returncode()
+        for words, code, name in (
+            (("topic", "create", "orders", *at), INPUT, "orders"),
+            (("topic", "create", "bad name", *at), INPUT, "bad name"),
+            (("topic", "create", "x-1", "--config", "nonsense=1", *at), INPUT, "nonsense"),
+            (("topic", "describe", "missing", *at), REFUSED, "missing"),
+            (("topic", "delete", "missing", "--yes", *at), REFUSED, "missing"),
+            (("consume", "missing", *at), REFUSED, "missing"),
+            (("group", "describe", "missing", *at), REFUSED, "missing"),
+            (("table", "describe", "missing", *own), REFUSED, "missing"),
+            (("schema", "show", "missing", *own), REFUSED, "missing"),
+            (("link", "describe", "missing", *own), REFUSED, "missing"),
+        ):
+            done = headwater(*words)
+            assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", 1), (words, done.stderr)
+            assert done.stderr.count(name) == 1, done.stderr
+        listed = headwater("topic", "list", *at, "--output", "json").stdout
+        assert [topic["name"] for topic in json.loads(listed)] == ["orders"]
+
+
+def test_why_a_link_copies_nothing(tmp_path: Path) -> None:
+    with Headwater(tmp_path / "first") as server:
+        own, source = ("--config", str(server.config)), f"127.0.0.1:{free_port()}"
+        headwater("link", "create", "old", "--source", source, "--topics", "orders", *own).check_returncode()
+
+        def described() -> bool:
+            lines = headwater("link", "describe", "old", *own).stdout.splitlines()
+            return f"reason:      source: no connection to {source}: Connection refused" in lines
+
+        eventually(described, "the link says why")
+
+
+def test_sql_before_anything_is_settled(tmp_path: Path) -> None:
+    """Columns of a schema are there; a name without its place is offered with it; the shell knows words of others."""
+    # On a busy machine an engine that steps back behind others takes minutes to start.
+    with Headwater(tmp_path / "first", gateway=True, settings="[sql]\nniceness = 0\n") as server:
+        own, at = ("--config", str(server.config)), ("--gateway", server.gateway_url)
+        schema = tmp_path / "order.avsc"
+        schema.write_text('{"type": "record", "name": "Order", "fields": [{"name": "amount", "type": "long"}]}')
+        headwater("schema", "register", "orders-value", str(schema), *own).check_returncode()
+        headwater(
+            "topic", "create", "orders", "--config", "headwater.value.schema=auto", "--bootstrap", server.bootstrap
+        ).check_returncode()
+        done = headwater("sql", "SELECT value_data.amount FROM orders", *at)
+        assert (done.returncode, done.stderr) == (OK, ""), done.stderr
+        for statement, said in {
+            "SELECT amount FROM orders": "did you mean value_data.amount?",
+            "SELECT * FROM oders": 'did you mean "orders"?',
+            "SELECT\n  1 +": "line 2, column ",
+        }.items():
+            done = headwater("sql", statement, *at)
+            assert (done.returncode, done.stdout) == (INPUT, "") and said in done.stderr, done.stderr
+            assert done.stderr.count("\n") == 1
+        for typed, shown in {"exit\n": "", "quit;\n": "", "help\nexit\n": "\\d TOPIC", "\\d\n": "orders |"}.items():
+            done = headwater("sql", *at, given=typed)
+            assert (done.returncode, done.stderr) == (OK, "") and shown in done.stdout
+
+
 def test_what_is_empty_says_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """On standard error, so that a program reads no lines. The port of health pages leads on."""
     with Headwater(tmp_path / "first", gateway=True) as server:
@@ -186,3 +251,7 @@ def test_what_is_empty_says_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]
         assert "gateway" in described
         status, page = server.page("/")
         assert status == 200 and all(path in page for path in ("/health", "/metrics", "/docs", server.gateway))
+        assert server.page("/nothing")[0] == 404
+        asked = urllib.request.Request(f"{server.gateway_url}/", headers={"Accept": "text/html"})
+        with urllib.request.urlopen(asked) as answer:
+            assert 'href="docs"' in answer.read().decode()

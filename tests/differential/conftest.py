@@ -23,6 +23,7 @@ transaction.abort.timed.out.transaction.cleanup.interval.ms=200
 OURS = """\
 [groups]
 initial_rebalance_delay_ms = 0
+consumer_assignment_interval_ms = 0
 
 [security]
 acls = true

@@ -6,7 +6,8 @@ too early there, on the same connection, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Mapping
 
 from tests.differential.stories_classic import join
 from tests.differential.stories_consumer import describe, tell
@@ -79,6 +80,38 @@ def _in_one_write(sent: Callable[[str, str], list[Call]]) -> Story:
     return steps
 
 
+PAIRED: Mapping[str, Callable[[str, str], Call]] = {
+    "produce": lambda t, g: produce(t, records(1)),
+    "fetch": lambda t, g: fetch(t, 0),
+    "latest": lambda t, g: _offset(t, LATEST),
+    "earliest": lambda t, g: _offset(t, EARLIEST),
+    "epoch": lambda t, g: _end(t),
+    "cut": lambda t, g: _cut(t, 1),
+    "commit": lambda t, g: commit(g, t, (0, 7)),
+    "committed": lambda t, g: committed(g, {t: [0]}),
+    "forget": lambda t, g: forget(g, (t, 0)),
+    "join": lambda t, g: join(g),
+    "groups": lambda t, g: _groups(g),
+    "delete": lambda t, g: call("delete_groups", groups_names=[g]),
+    "init": lambda t, g: init(g),
+    "transactions": lambda t, g: call("describe_transactions", transactional_ids=[g]),
+}
+"""One request of each API that changes something and of those that see it."""
+
+
+def _pair(first: str, second: str) -> Story:
+    def steps(told: Told) -> Steps:
+        topic, group = told.name(), told.name("g")
+        yield from existing(topic)
+        yield produce(topic, records(2))
+        yield commit(group, topic, (0, 5))
+        yield Together((PAIRED[first](topic, group), PAIRED[second](topic, group)))
+
+    return steps
+
+
+for _number, _names in enumerate(itertools.product(PAIRED, repeat=2)):
+    add(f"walk_pairs_{_number}_{_names[0]}_{_names[1]}", _pair(*_names))
 for _sent in (
     _appends, _appends_and_reads, _deletes_records, _commits, _forgets, _joins, _beats, _transactions,
 ):  # fmt: skip

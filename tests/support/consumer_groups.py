@@ -62,9 +62,10 @@ class TopicTable:
 
 
 def settings(**changes: object) -> ConsumerGroupSettings:
-    """The defaults, with numbered member ids."""
+    """The defaults, with numbered member ids and an assignment for each change."""
     ids = itertools.count(1)
-    return ConsumerGroupSettings(new_member_id=lambda: f"made-{next(ids)}", **changes)  # type: ignore[arg-type]
+    own = {"assignment_interval_ms": 0, **changes}
+    return ConsumerGroupSettings(new_member_id=lambda: f"made-{next(ids)}", **own)  # type: ignore[arg-type]
 
 
 def pairs(assignment: Assignment) -> set[tuple[uuid.UUID, int]]:

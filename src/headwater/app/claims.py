@@ -86,6 +86,19 @@ def claimed(directory: str, owner: Owner, nodes: Sequence[int], *, whole: bool) 
         yield claims
 
 
+def owner_of(data: Path) -> Owner | None:
+    """The supervisor that runs a cluster in a data directory; None if none does. Nothing is created."""
+    try:
+        with (data / "run" / f"{UP}.lock").open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return msgspec.json.decode(file.read(1 << 16), type=Owner)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return None
+
+
 def _make(run: Path) -> None:
     run.parent.parent.mkdir(parents=True, exist_ok=True)
     modes.make_directory(run.parent, modes.PRIVATE_DIRECTORY)

@@ -56,7 +56,7 @@ def complain(text: object) -> None:
     """Print one line on standard error."""
     if isinstance(text, OSError) and text.strerror:
         text = f"{text.filename}: {text.strerror}" if text.filename else text.strerror
-    print(f"headwater: {' '.join(str(text).split())}", file=sys.stderr)
+    print(f"headwater: {visible(' '.join(str(text).split()))}", file=sys.stderr)
 
 
 def fail(error: BaseException) -> NoReturn:

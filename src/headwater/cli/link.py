@@ -152,21 +152,29 @@ def describe(
 ) -> None:
     """Describe a link: its source, its topics, their states and how far each partition is copied."""
 
-    async def look(found: LedgerSession) -> LinkFacts:
+    async def look(found: LedgerSession) -> tuple[LinkFacts, dict[str, str]]:
+        from headwater.app.reports import link_reasons
+        from headwater.replica.described import role_of
         from headwater.replica.linked import facts_of
 
-        return facts_of(found.cluster.state, found.domains, name)
+        state = found.cluster.state
+        facts = facts_of(state, found.domains, name)
+        if not any(role_of(process.name) == "link" for process in state.processes.values()):
+            return facts, {"process": "no process copies links: start `headwater up` or `headwater link run`"}
+        reasons = await link_reasons(found.settings, name)
+        return facts, {"process": "its page /health says more"} if reasons is None else reasons
 
-    facts = ask(data, config, look)
+    facts, reasons = ask(data, config, look)
     if output is Output.JSON:
-        put_json(facts)
+        put_json({**{field: getattr(facts, field) for field in facts.__struct_fields__}, "reasons": reasons})
         return
     whole = [("link", f"{facts.name}, {facts.state}"), ("source", ", ".join(facts.source))]
     whole += [("topics", ", ".join(facts.topics)), ("patterns", ", ".join(facts.patterns))]
     whole += [("groups", ", ".join(facts.groups))]
     whole += sorted({**facts.security, **facts.options}.items())
     if missing := sorted(set(facts.topics) - {found.source for found in facts.linked}):
-        whole.append(("not linked", f"{', '.join(missing)} (/health says why)"))
+        whole.append(("not linked", ", ".join(missing)))
+    whole += [("reason", f"{part}: {reason}") for part, reason in sorted(reasons.items())]
     put("".join(f"{what + ':':<12} {value}\n" for what, value in whole if value).encode())
     if facts.linked:
         put(b"\n")

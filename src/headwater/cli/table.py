@@ -257,7 +257,7 @@ async def _wait_until_settled(found: LedgerSession, name: str, ends: dict[int, i
                 held = await _held(found, name, late)
                 for follower, error in held.items():
                     if isinstance(error, ForeignCommit):
-                        raise NotReady(f"{name} is settled, but its follower {follower} is held: {error}")
+                        raise ForeignCommit(f"{name} is settled, but its follower {follower} is held: {error}")
     except TimeoutError:
         if held:
             why = "; ".join(f"its follower {follower} cannot follow: {error}" for follower, error in held.items())

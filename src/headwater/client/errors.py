@@ -42,8 +42,11 @@ class KafkaError(ClientError):
     """A broker answered with an error code."""
 
     def __init__(self, code: ErrorCode, what: str, message: str | None = None) -> None:
+        """`what` is a kind and a quoted name. It is left out where the words of the broker have the name."""
         words = (message or describe(code)).rstrip(".")
-        super().__init__(f"{what}: {words} ({code.name.upper()})")
+        name = what.partition("'")[2].rpartition("'")[0]
+        told = bool(name) and (f"'{name}'" in words or f" {name} " in f" {words} ")
+        super().__init__(f"{words if told else f'{what}: {words}'} ({code.name.upper()})")
         self.code = code
 
 

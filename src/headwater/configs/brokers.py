@@ -17,7 +17,8 @@ from headwater.configs import topics as topic_configs
 from headwater.configs.keys import INT_MAX, Kind, checked_by, number
 from headwater.configs.keys import ConfigKey as Key
 from headwater.errors import BadInput, ConfigError
-from headwater.settings.settings import INTERNAL, Settings, parse_listeners, rack_of
+from headwater.settings.settings import INTERNAL, Settings, parse_listeners
+from headwater.settings.zones import rack_of
 from headwater.state.cluster.resources import ALL_BROKERS, ConfigResource, Resources
 
 if TYPE_CHECKING:

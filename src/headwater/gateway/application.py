@@ -40,7 +40,7 @@ from litestar.exceptions import HTTPException
 from litestar.types import ControllerRouterHandler, Middleware
 
 from headwater.errors import HeadwaterError
-from headwater.gateway.asgi import OURS, App, Receive, Scope, Send
+from headwater.gateway.asgi import OURS, App, Receive, Scope, Send, first_values
 from headwater.gateway.description.document import Description
 from headwater.gateway.front import Front, log_failure
 from headwater.gateway.names import divided, named, shown
@@ -186,7 +186,8 @@ def _told_by_litestar(request: Request[Any, Any, Any], error: HTTPException) -> 
 
 
 def _response(request: Request[Any, Any, Any], refusal: Refusal) -> Response[bytes]:
-    body = style_of(request.scope["path"], STYLES)(refusal)
+    scope = cast(Scope, request.scope)
+    body = style_of(scope["path"], STYLES)(refusal, first_values(scope))
     return Response(
         body.data, status_code=refusal.kind.status, media_type=body.media_type, headers=dict(refusal.all_headers)
     )

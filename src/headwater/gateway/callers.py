@@ -13,7 +13,7 @@ from headwater.security.http_logins import HttpLogins
 from headwater.security.logins import network_of
 from headwater.state.cluster.access import ANONYMOUS
 
-OPEN_PATHS = ("/v1/health", "/openapi.json", "/docs")
+OPEN_PATHS = ("/", "/v1/health", "/openapi.json", "/docs")
 """What every client may see. It must not contain anything about the cluster."""
 OPEN_PREFIXES = (PATH, "/docs/")
 """Paths below these are open as well: pages that explain problems, and files of the page of the API."""

@@ -17,7 +17,7 @@ from typing import Any
 from litestar.exceptions import LitestarException
 
 from headwater.errors import HeadwaterError, QuotaExceeded
-from headwater.gateway.asgi import OURS, App, Message, Receive, Scope, Send
+from headwater.gateway.asgi import OURS, App, Message, Receive, Scope, Send, first_values
 from headwater.gateway.callers import MAX_FORM_BYTES, TOKENS, Callers, is_open
 from headwater.gateway.limits import BodyBytes, Rates
 from headwater.gateway.origins import Origins, Raw
@@ -62,7 +62,7 @@ class Front:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        headers = _first_values(scope)
+        headers = first_values(scope)
         own = self._services
         answer = _Answer(scope, send, own, self._common(headers))
         began = own.clock.monotonic()
@@ -134,7 +134,7 @@ class Front:
             await self._refuse(scope, answer, refusal_of(error))
 
     async def _refuse(self, scope: Scope, answer: _Answer, refusal: Refusal) -> None:
-        body = style_of(scope["path"], self._styles)(refusal)
+        body = style_of(scope["path"], self._styles)(refusal, first_values(scope))
         headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in refusal.all_headers]
         headers.append((b"content-type", body.media_type.encode()))
         if refusal.kind in (TOO_LARGE, TOO_SLOW):
@@ -315,14 +315,6 @@ def _network(scope: Scope) -> str:
     """The address of a client that has not said who it is."""
     client = scope.get("client")
     return network_of(str(client[0])) if client else ""
-
-
-def _first_values(scope: Scope) -> dict[bytes, bytes]:
-    """The headers by name; of several with the same name the first."""
-    found: dict[bytes, bytes] = {}
-    for name, value in scope["headers"]:
-        found.setdefault(name, value)
-    return found
 
 
 def cause_of(error: BaseException) -> BaseException:

@@ -325,10 +325,11 @@ class Body:
     media_type: str
 
 
-Style = Callable[[Refusal], Body]
+Style = Callable[[Refusal, Mapping[bytes, bytes]], Body]
+"""Writes a refusal in the form that a client expects, which may depend on the headers of its request."""
 
 
-def document(refusal: Refusal) -> Body:
+def document(refusal: Refusal, headers: Mapping[bytes, bytes] | None = None) -> Body:
     """A refusal as a problem document."""
     kind = refusal.kind
     told: dict[str, object] = {"type": f"{PATH}{kind.name}", "title": kind.title, "status": kind.status}

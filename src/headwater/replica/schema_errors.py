@@ -25,6 +25,17 @@ def bad_schema(message: str) -> SchemaRefused:
     return SchemaRefused(SchemaReason.BAD_SCHEMA, message)
 
 
+def invalid_schema(kind: str, details: object) -> SchemaRefused:
+    """The error for a schema whose text or references are not valid."""
+    return bad_schema(f"Invalid schema of type {kind}, details: {details}")
+
+
+def still_referenced(subject: str, version: int) -> SchemaRefused:
+    """The error for the deletion of a version that a schema refers to."""
+    key = f"{{magic=1,keytype=SCHEMA,subject={subject},version={version}}}"
+    return SchemaRefused(SchemaReason.REFERENCED, f"One or more references exist to the schema {key}.")
+
+
 def not_permitted(message: str) -> SchemaRefused:
     """The error for a change that the mode or a limit does not allow."""
     return SchemaRefused(SchemaReason.NOT_PERMITTED, message)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from headwater.errors import BadSchema, SchemaRefused
-from headwater.replica.schema_errors import bad_schema
+from headwater.replica.schema_errors import bad_schema, invalid_schema
 from headwater.schemas.identity import guid
 from headwater.schemas.parsing import AvroModel, Parsed, ProtobufModel, SchemaKind, Source, parse
 from headwater.schemas.protobuf.model import serialized
@@ -120,12 +120,10 @@ class Ready:
     parsed: Parsed
 
 
-def no_reference(reference: Reference) -> SchemaRefused:
+def no_reference(kind: str, reference: Reference) -> SchemaRefused:
     """The error for a reference to what does not exist, or what the caller may not see."""
-    return bad_schema(
-        f'Invalid schema: no schema reference found for subject "{reference.subject}" and version '
-        f"{reference.version} (name {reference.name!r})"
-    )
+    what = f'subject "{reference.subject}" and version {reference.version}'
+    return invalid_schema(kind, f"No schema reference found for {what}")
 
 
 class Sources:
@@ -165,11 +163,11 @@ class Sources:
         """The references of a draft. Raises if one names no version, or one that is deleted."""
         found = []
         for reference in draft.references:
-            version = self._version(reference)
+            version = self._version(draft.kind, reference)
             found.append(SchemaReference(reference.name, reference.subject, version.version, version.id))
         return tuple(found)
 
-    def _version(self, reference: Reference) -> Version:
+    def _version(self, kind: str, reference: Reference) -> Version:
         subject = self._schemas.subjects.get(reference.subject)
         live = subject.live if subject is not None else []
         if reference.version == LATEST and live:
@@ -177,7 +175,7 @@ class Sources:
         for version in live:
             if version.version == reference.version:
                 return version
-        raise no_reference(reference)
+        raise no_reference(kind, reference)
 
     def _texts(self, references: Iterable[SchemaReference]) -> tuple[tuple[str, str], ...]:
         """Name and text of all that is referred to, in depth: each after those that it needs itself."""
@@ -208,13 +206,20 @@ class Sources:
         return Source(SchemaKind(draft.kind), draft.text, self._texts(references)), references
 
     def extra_for(self, draft: Draft, before: SchemaContent | None) -> str:
-        """What a draft has beside its text. What it says nothing about is as in the version before."""
+        """What a draft has beside its text. What it says nothing about is as in the version before.
+
+        Empty metadata and an empty set of rules are none: the same request, sent twice, has one id.
+        """
         former = extra_of(before) if before is not None else Extra()
-        both = Extra(
-            draft.metadata if draft.metadata is not None else former.metadata,
-            draft.rules if draft.rules is not None else former.rule_set,
-        )
+        metadata = draft.metadata if draft.metadata is not None else former.metadata
+        rules = draft.rules if draft.rules is not None else former.rule_set
+        both = Extra(metadata if has_any(metadata) else None, rules if has_any(rules) else None)
         return msgspec.json.encode(both, order="sorted").decode() if both != Extra() else ""
+
+
+def has_any(part: Metadata | RuleSet | None) -> bool:
+    """Whether metadata or a set of rules says anything."""
+    return part is not None and any(getattr(part, name) for name in part.__struct_fields__)
 
 
 def ready_of(source: Source, references: tuple[SchemaReference, ...], extra: str, normalize: bool) -> Ready:
@@ -222,7 +227,7 @@ def ready_of(source: Source, references: tuple[SchemaReference, ...], extra: str
     try:
         parsed = parse(source)
     except BadSchema as error:
-        raise bad_schema(str(error)) from error
+        raise invalid_schema(source.kind.value, error) from error
     text = parsed.normalized if normalize else parsed.canonical
     content = SchemaContent(source.kind.value, text, references, extra)
     return Ready(content, guid_of(content), parsed)

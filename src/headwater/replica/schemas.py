@@ -11,9 +11,9 @@ from typing import TypeVar
 from headwater.errors import Conflict, NotReady, SchemaReason, SchemaRefused
 from headwater.replica.patience import catch_up
 from headwater.replica.replica import Replica
-from headwater.replica.schema_errors import bad_schema, no_subject, no_version, not_permitted
+from headwater.replica.schema_errors import bad_schema, no_subject, no_version, not_permitted, still_referenced
 from headwater.replica.schema_sources import LATEST, Draft, Ready, Sources, formatted, parse_stored, ready_of
-from headwater.schemas.compatibility import Level, incompatibilities
+from headwater.schemas.compatibility import Former, Level, explained
 from headwater.schemas.parsing import Parsed
 from headwater.state.cluster.schemas import MAX_NAME, NO_SETTINGS, Schema, Schemas, Subject, Version
 from headwater.state.cluster.state import ClusterState
@@ -269,8 +269,12 @@ class Registry:
         if level is Level.NONE or not versions:
             return []
         chosen = versions if level.endswith("_TRANSITIVE") else versions[-1:]
-        former = [await self.parsed(self.schemas.schemas[version.id]) for version in chosen]
-        return await self._offload(incompatibilities, level, ready.parsed, former)
+        former = [await self._former(version) for version in chosen]
+        return await self._offload(explained, level, ready.parsed, former)
+
+    async def _former(self, version: Version) -> Former:
+        schema = self.schemas.schemas[version.id]
+        return Former(version.version, schema.content.text, await self.parsed(schema))
 
     async def parsed_draft(self, draft: Draft) -> Parsed:
         """A schema as a caller gives it, parsed. Raises if it is not valid."""
@@ -296,10 +300,7 @@ class Registry:
         """Raise if schemas refer to versions that are about to be deleted."""
         for number in versions:
             if self.schemas.is_needed(name, number, versions, permanent=permanent):
-                raise SchemaRefused(
-                    SchemaReason.REFERENCED,
-                    f"One or more references exist to the schema {{subject={name},version={number}}}.",
-                )
+                raise still_referenced(name, number)
 
     def _check_writable(self, name: str) -> None:
         if self.mode(name) in READ_ONLY:

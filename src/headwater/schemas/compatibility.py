@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from headwater.errors import BadSchema
 from headwater.schemas.avro import compatibility as avro
@@ -11,6 +12,9 @@ from headwater.schemas.differences import Difference
 from headwater.schemas.jsonschema import compatibility as jsonschema
 from headwater.schemas.parsing import AvroModel, JsonModel, Parsed, ProtobufModel
 from headwater.schemas.protobuf import compatibility as protobuf
+
+MOST_SHOWN = 10 * 1024
+"""Characters of a former schema that an explanation shows."""
 
 
 class Level(enum.StrEnum):
@@ -63,4 +67,27 @@ def incompatibilities(level: Level, new: Parsed, versions: Sequence[Parsed]) -> 
             found.extend(one.described("old", "new") for one in differences(old, new))
         if found:
             return found
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class Former:
+    """A version that a new schema is compared with."""
+
+    version: int
+    text: str
+    parsed: Parsed
+
+
+def explained(level: Level, new: Parsed, versions: Sequence[Former]) -> list[str]:
+    """The same as `incompatibilities`, with the version that does not fit and the level, as Confluent's registry says.
+
+    Clients look for `oldSchemaVersion` and `oldSchema`.
+    """
+    compared = versions if level.endswith("_TRANSITIVE") else versions[-1:]
+    for old in reversed(compared):
+        if found := incompatibilities(level, new, [old.parsed]):
+            shown = f"'{old.text}'" if len(old.text) <= MOST_SHOWN else f"<truncated> '{old.text[:MOST_SHOWN]}...'"
+            more = (f"{{oldSchemaVersion: {old.version}}}", f"{{oldSchema: {shown}}}")
+            return [*found, *more, f"{{validateFields: 'false', compatibility: '{level}'}}"]
     return []

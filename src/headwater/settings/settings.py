@@ -37,12 +37,11 @@ from headwater.settings.security import Tls as Tls
 from headwater.settings.security import check_security
 from headwater.settings.sql import Sql as Sql
 from headwater.settings.sql import check_sql
+from headwater.settings.zones import NO_ZONE, parse_zones
 
 MIB = 1 << 20
 MIN_PROCESS_SESSION_MS = 600
 INTERNAL = "INTERNAL"
-NO_ZONE = "local"
-"""The zone of processes that were given none."""
 """Name of the listener for other brokers only. No client is given its address."""
 
 
@@ -170,6 +169,8 @@ class Groups(_Section, frozen=True):
     """Session time-out of members of KIP-848 groups. The group config `consumer.session.timeout.ms` overrides it."""
     consumer_heartbeat_interval_ms: int = 5_000
     """Heartbeat interval of members of KIP-848 groups. `consumer.heartbeat.interval.ms` of a group overrides it."""
+    consumer_assignment_interval_ms: int = 1_000
+    """Shortest time between two assignments of a KIP-848 group. Its `consumer.assignment.interval.ms` overrides it."""
     offset_metadata_bytes: int = 4_096
     """Longest metadata, in characters, of one committed offset. Longer ones are refused."""
     offset_retention_ms: int = 604_800_000
@@ -430,8 +431,10 @@ def _check(settings: Settings) -> None:
 
 def _check_groups(groups: Groups) -> None:
     for name in groups.__struct_fields__:
-        if getattr(groups, name) <= 0 and name != "initial_rebalance_delay_ms":
+        if getattr(groups, name) <= 0 and name not in ("initial_rebalance_delay_ms", "consumer_assignment_interval_ms"):
             raise ConfigError(f"settings: groups.{name} must be above 0")
+    if groups.consumer_assignment_interval_ms < 0:
+        raise ConfigError("settings: groups.consumer_assignment_interval_ms must not be negative")
     if groups.initial_rebalance_delay_ms < 0 or groups.min_session_timeout_ms > groups.max_session_timeout_ms:
         raise ConfigError(
             "settings: groups.initial_rebalance_delay_ms must not be negative, and "
@@ -440,16 +443,8 @@ def _check_groups(groups: Groups) -> None:
 
 
 def _check_lake(lake: Lake) -> None:
-    numbers = (
-        "interval_ms",
-        "lease_ms",
-        "freshness_ms",
-        "file_bytes",
-        "job_bytes",
-        "small_file_bytes",
-        "keep_versions",
-    )
-    for name in numbers:
+    sizes = ("file_bytes", "job_bytes", "small_file_bytes")
+    for name in ("interval_ms", "lease_ms", "freshness_ms", *sizes, "keep_versions"):
         if getattr(lake, name) <= 0:
             raise ConfigError(f"settings: lake.{name} must be above 0")
     times = (lake.spark.job_timeout_ms, lake.orphan_interval_ms, lake.expire_interval_ms, lake.foreign_retry_ms)
@@ -486,16 +481,6 @@ def parse_address(text: str) -> tuple[str, int]:
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
         raise ConfigError(f"{text!r} does not have the form HOST:PORT")
     return host.strip("[]"), int(port)
-
-
-def parse_zones(text: str) -> list[str]:
-    """The zones in `ZONE,ZONE,…`; empty for an empty text."""
-    return [zone.strip() for zone in text.split(",")] if text.strip() else []
-
-
-def rack_of(zone: str) -> str:
-    """The rack that clients see for a zone; empty for that of processes that were given none."""
-    return "" if zone == NO_ZONE else zone
 
 
 def parse_listeners(text: str) -> dict[str, tuple[str, int]]:

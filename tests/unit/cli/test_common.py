@@ -1,4 +1,4 @@
-"""The exit codes of errors, and durations."""
+"""The exit codes of errors, what terminals are told, and durations."""
 
 import pytest
 
@@ -26,6 +26,16 @@ from tests.support.promise import promise
 )
 def test_exit_codes(error: BaseException, code: int) -> None:
     assert errors.exit_code(error) == code
+
+
+def test_a_terminal_obeys_nothing_in_what_is_shown(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    """Values of dead letters, names and messages of servers are those of others."""
+    common.put_table(["ERROR", "VALUE"], [("bad \x1b[2J", "\x9b31m\r\u202e")])
+    common.complain("no \x1b]0;title\x07 topic")
+    common.flush()
+    out, err = capfdbinary.readouterr()
+    assert not {0x1B, 0x07, 0x0D} & {*out, *err} and "\x9b".encode() not in out and "\u202e".encode() not in out
+    assert rb"bad \x1b[2J" in out and rb"no \x1b]0;title\x07 topic" in err
 
 
 @promise("T5")

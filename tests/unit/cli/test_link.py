@@ -101,7 +101,8 @@ def test_the_life_of_a_link(headwater: Commands, tmp_path: Path) -> None:
     assert headwater.ok("pause", "old") == "link old paused\n"
     said = headwater.ok("describe", "old")
     assert said.startswith("link:        old, paused\n") and "sasl.password.env: PASSWORD" in said
-    assert "\nnot linked:  more, payments (/health says why)\n" in said
+    assert "\nnot linked:  more, payments\n" in said
+    assert "\nreason:      process: no process copies links: start `headwater up`" in said
     assert said.splitlines()[-1].split()[:3] == ["orders", "copying", "2"]
     assert said.splitlines()[-1].split()[-1] == "-", "nobody has seen the source"
     headwater.ok("pause", "old", "--topic", "orders")

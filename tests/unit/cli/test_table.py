@@ -313,7 +313,7 @@ def test_a_follower_that_is_held(headwater: Commands) -> None:
     foreign.write_text(json.dumps({"add": FOREIGN}))
     cluster.do(cluster.produce("held", 0, b"b"))
     code, _, error = headwater("settle", "held", "--timeout", "60")
-    assert code == errors.REFUSED
+    assert code == errors.TABLE
     assert "held is settled, but its follower delta is held: version 1 of the Delta table" in error
     assert f"Delete {foreign.relative_to(Path(cluster.settings.data) / 'objects')}" in error
     assert "produce to the topic or use `headwater table append`" in error

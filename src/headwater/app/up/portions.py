@@ -11,7 +11,8 @@ from headwater.clock import SystemChance
 from headwater.errors import MissingExtra
 from headwater.extras import has
 from headwater.lake.spark.java import find_java
-from headwater.settings.settings import HttpSecurity, Settings, parse_address, parse_listeners, parse_zones
+from headwater.settings.settings import HttpSecurity, Settings, parse_address, parse_listeners
+from headwater.settings.zones import parse_zones
 
 
 def wanted_extras(settings: Settings) -> list[str]:

@@ -24,14 +24,14 @@ from headwater.background import launch
 from headwater.broker.groups.shares import caller_of
 from headwater.broker.handlers.session import api_versions
 from headwater.broker.net.hosting import Host, Slot, address_of, not_served
-from headwater.broker.net.throttling import throttle
+from headwater.broker.net.throttling import metered, throttle
 from headwater.broker.registry import APIS, WAITS_FOR, Api, RequestKind
-from headwater.broker.request import Answer, Pending, Request, Values
+from headwater.broker.request import Pending, Request, Values
 from headwater.broker.turns import SLICE_ITEMS
 from headwater.descriptors import Seat, uncounted
 from headwater.errors import CorruptFrame, TooManyItems
 from headwater.security.logins import Login
-from headwater.security.quotas import Meter, Timed
+from headwater.security.quotas import Meter
 from headwater.security.tls import principal_of
 from headwater.state.cluster.access import ANONYMOUS
 from headwater.threads import CALLER
@@ -235,7 +235,10 @@ class Connection(asyncio.BufferedProtocol):
             raise CorruptFrame(f"API {start.api_key} without a log-in, or after it expired")
         api = APIS.get(start.api_key)
         if api is None or start.version not in api.versions:
-            self._unsupported(api, start, len(frame))
+            if start.api_key != api_versions.KEY:
+                raise not_served(api, start)
+            slot = self._open_slot(RequestStart(start.api_key, 0, start.correlation_id), len(frame))
+            self._answered(slot, api_versions.unsupported_version())  # so that clients can use a lower one
             return
         read = api.read(start, frame) if api.read is not None else None
         if api.read is None and len(frame) > LARGE_FRAME_BYTES:
@@ -285,7 +288,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             answer = api.handle(self._broker, request)
             if self._broker.quotas.active:
-                answer = self._metered(slot, request, answer)
+                answer = metered(self._broker.clock, slot, request, answer)
         except Exception as error:  # noqa: BLE001 - one request's failure must not take the broker down
             self._broken(slot, error)
             return
@@ -310,13 +313,6 @@ class Connection(asyncio.BufferedProtocol):
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(ended)
 
-    def _metered(self, slot: Slot, request: Request, answer: Answer) -> Answer:
-        """Measure the time that the rest of a request uses. The time so far is known."""
-        meter = slot.meter = Meter(request.user, request.client_id, self._broker.clock.monotonic() - slot.began)
-        if isinstance(answer, Awaitable) and not isinstance(answer, Pending):
-            return Timed(answer, meter, self._broker.clock)
-        return answer
-
     def _open_slot(self, start: RequestStart, size: int, kind: RequestKind = RequestKind.LOOKUP) -> Slot:
         slot = Slot(start, size, kind, self._broker.clock.monotonic())
         self._slots.append(slot)
@@ -330,16 +326,6 @@ class Connection(asyncio.BufferedProtocol):
         before, slot.charged = slot.charged, slot.size - moved
         self._budget.take(slot.charged)
         self._budget.give(before)
-
-    def _unsupported(self, api: Api | None, start: RequestStart, size: int) -> None:
-        """Answer ApiVersions of any version, so that clients can use a lower one. All other APIs end the connection."""
-        if start.api_key == api_versions.KEY:
-            self._answered(
-                self._open_slot(RequestStart(start.api_key, 0, start.correlation_id), size),
-                api_versions.unsupported_version(),
-            )
-            return
-        raise not_served(api, start)
 
     def _told(self, slot: Slot, values: Values | None) -> None:
         """Take an answer from a `Pending`. An error must not reach its caller, which also works for other requests."""
@@ -362,11 +348,8 @@ class Connection(asyncio.BufferedProtocol):
             self._broken(slot, error)
 
     def _broken(self, slot: Slot, error: BaseException) -> None:
-        log.error(
-            "a handler failed",
-            exc_info=error,
-            extra={"api": APIS[slot.start.api_key].name, "correlation_id": slot.start.correlation_id},
-        )
+        api = APIS[slot.start.api_key].name
+        log.error("a handler failed", exc_info=error, extra={"api": api, "correlation_id": slot.start.correlation_id})
         self._close()
 
     def _answered(self, slot: Slot, values: Values | None) -> None:

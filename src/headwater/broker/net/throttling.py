@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from headwater.broker.broker import Broker
 from headwater.broker.handlers.data import fetch, produce
-from headwater.broker.request import Values
-from headwater.security.quotas import CONSUMER, PRODUCER, Meter
+from headwater.broker.net.hosting import Slot
+from headwater.broker.request import Answer, Pending, Request, Values
+from headwater.clock import Clock
+from headwater.security.quotas import CONSUMER, PRODUCER, Meter, Timed
 
 MAX_THROTTLE_MS = 3_600_000
+
+
+def metered(clock: Clock, slot: Slot, request: Request, answer: Answer) -> Answer:
+    """Measure the time that the rest of a request uses. The time so far is known."""
+    meter = slot.meter = Meter(request.user, request.client_id, clock.monotonic() - slot.began)
+    if isinstance(answer, Awaitable) and not isinstance(answer, Pending):
+        return Timed(answer, meter, clock)
+    return answer
 
 
 def throttle(broker: Broker, api_key: int, request_bytes: int, meter: Meter, values: Values | None) -> int:

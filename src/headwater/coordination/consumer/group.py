@@ -5,12 +5,14 @@ assignment epoch is the group epoch for which targets were last computed. A memb
 the member has reached. It rises only when the member has given up the partitions that are not in its target, so no
 partition ever has two owners.
 
+Changes that follow each other within `consumer.assignment.interval.ms` have one assignment, as in Apache Kafka. Until
+it is computed a member that joins is at the present assignment epoch and has no partitions.
+
 This module does no I/O. The caller passes requests and times, and stores `changes()` before it sends an answer.
 """
 
 from __future__ import annotations
 
-import hashlib
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -22,6 +24,7 @@ import msgspec
 
 from headwater.coordination.assignors import ASSIGNORS, EMPTY, MemberSpec
 from headwater.coordination.common import Change, GroupError, Reply, Topics
+from headwater.coordination.consumer.digest import digest_of
 from headwater.coordination.consumer.members import (
     FORMAT,
     ConsumerMember,
@@ -72,6 +75,8 @@ class ConsumerGroup:
         self._instances: dict[str, str] = {}
         self._owners = Owners()
         self._resolver = Resolver(settings.max_regexes)
+        self._assigned_ms: int | None = None
+        """When targets were last computed here. A coordinator that takes the group over computes them at once."""
         self._sessions: dict[str, int] = {}
         self._rebalances: dict[str, int] = {}
         self._unconfirmed: dict[str, tuple[int, int]] = {}
@@ -206,14 +211,17 @@ class ConsumerGroup:
             self._bump()
         else:
             self._follow_topics(topics)
-        if self.epoch > self.assignment_epoch:
+        wait_ms = self._wait_ms(now_ms)
+        # Consumers refuse partitions of topics that they do not want any more, so such a change waits for nothing.
+        if self.epoch > self.assignment_epoch and (wait_ms <= 0 or (wants_other and known.assigned)):
             self._assign(topics)
+            self._assigned_ms = now_ms
         member = self._reconcile(member.member_id, request, now_ms)
         self._sessions[member.member_id] = now_ms + self.settings.session_timeout_ms
         return HeartbeatAnswer(
             member_id=member.member_id,
             member_epoch=member.epoch,
-            heartbeat_interval_ms=self.settings.heartbeat_interval_ms,
+            heartbeat_interval_ms=self._beat_ms(),
             assignment=member.assigned if self._must_tell(request, known, member, now_ms) else None,
         )
 
@@ -394,29 +402,11 @@ class ConsumerGroup:
         if topics.version == self._topics_version or not self._members:
             return
         self._topics_version = topics.version
-        if self.epoch == self.assignment_epoch and self._digest(topics) != self._topics_digest:
+        if (
+            self.epoch == self.assignment_epoch
+            and digest_of(self._subscriptions(topics), topics) != self._topics_digest
+        ):
             self._bump()
-
-    def _digest(self, topics: Topics) -> bytes:
-        """A digest of what assignments depend on: the topics, what each expression matches, and which members may
-        describe fewer topics than others. A topic that no member may describe does not change the digest."""
-        digest = hashlib.blake2b(digest_size=16)
-        subscriptions = self._subscriptions(topics)
-        wanted = frozenset().union(*subscriptions.values())
-        found = [(name, topic) for name in wanted if (topic := topics.get(name)) is not None]
-        for name, (topic_id, count) in sorted(found):
-            digest.update(f"{len(name)}:{name}:{topic_id.hex}:{count};".encode())
-        most: dict[tuple[tuple[str, ...], str], frozenset[str]] = {}
-        for wish, names in subscriptions.items():
-            kind = (wish.topic_names, wish.topic_regex)
-            most[kind] = most.get(kind, frozenset()) | names
-        for kind, names in sorted(most.items()):
-            if kind[1]:
-                digest.update(repr((kind, sorted(names))).encode())
-        for wish, names in sorted(subscriptions.items()):
-            if names != most[wish.topic_names, wish.topic_regex]:
-                digest.update(repr((wish, sorted(names))).encode())
-        return digest.digest() if found else b""
 
     def _assign(self, topics: Topics) -> None:
         """Compute new targets for the current group epoch."""
@@ -430,11 +420,20 @@ class ConsumerGroup:
         for member_id, target in ASSIGNORS[self.assignor](specs, counts).items():
             if target != self._members[member_id].target:
                 self._put(replace(self._members[member_id], target=target))
-        self._topics_digest = self._digest(topics)
+        self._topics_digest = digest_of(self._subscriptions(topics), topics)
         self._topics_version = topics.version
         self.assignment_epoch = self.epoch
         self._head_changed = True
         self._resolver.retain(wish.topic_regex for wish in wanted)
+
+    def _wait_ms(self, now_ms: int) -> int:
+        """How long the next targets have to wait for further changes; 0 or less if they may be computed."""
+        return 0 if self._assigned_ms is None else self._assigned_ms + self.settings.assignment_interval_ms - now_ms
+
+    def _beat_ms(self) -> int:
+        """When a member shall come again: soon, if it waits for targets. In Kafka it waits for the usual time."""
+        usual = self.settings.heartbeat_interval_ms
+        return usual if self.epoch == self.assignment_epoch else min(usual, self.settings.assignment_interval_ms)
 
     def _reconcile(self, member_id: str, request: Heartbeat, now_ms: int) -> ConsumerMember:
         before = self._members[member_id]

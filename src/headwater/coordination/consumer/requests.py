@@ -18,6 +18,7 @@ LEAVE_STATIC = -2
 """Special values of the member epoch: join; leave; leave and come back soon with the same instance id."""
 
 SESSION_CONFIG, HEARTBEAT_CONFIG = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+ASSIGNMENT_CONFIG = "consumer.assignment.interval.ms"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,8 @@ class ConsumerGroupSettings:
     """Makes an id for a member whose client does not send one (version 0)."""
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
+    assignment_interval_ms: int = 1_000
+    """The shortest time between two assignments of the group. 0: every change is followed at once."""
     max_size: int = 1_000
     assignors: tuple[str, ...] = tuple(ASSIGNORS)
     """The assignors that members may ask for. The first is used if no member asks."""
@@ -42,6 +45,7 @@ class ConsumerGroupSettings:
             new_member_id=context.new_id,
             session_timeout_ms=int(configs.get(SESSION_CONFIG, settings.consumer_session_timeout_ms)),
             heartbeat_interval_ms=int(configs.get(HEARTBEAT_CONFIG, settings.consumer_heartbeat_interval_ms)),
+            assignment_interval_ms=int(configs.get(ASSIGNMENT_CONFIG, settings.consumer_assignment_interval_ms)),
             max_size=settings.max_members,
         )
 

@@ -56,6 +56,7 @@ REGISTRY_SAMPLES: tuple[Sample, ...] = (
     ),
     _sample("describeSchemaByGuid", "schema", "A schema by the GUID in a header", _SCHEMA, path={"guid": _GUID}),
     _sample("listIdsOfGuid", "ids", "Its ids", [{"context": ".", "id": 1}], path={"guid": _GUID}),
+    _sample("openRegistry", "there", "The registry is there", {}),
     _sample("listContexts", "contexts", "There is the default one only", ["."]),
     _sample(
         "describeRegistry", "server", "The cluster of the registry",

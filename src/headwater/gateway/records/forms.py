@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headwater.client.records import Record
+from headwater.gateway.media import liked
 from headwater.gateway.problems import NOT_ACCEPTABLE, Refusal
 from headwater.gateway.records.decoding import View
 from headwater.gateway.records.positions import encoded
@@ -38,15 +39,7 @@ _RANGES = {"*/*": Form.JSON, "application/*": Form.JSON, "text/*": Form.EVENTS}
 def form_of(accept: str) -> Form:
     """The form that a client likes best."""
     best, liking = None, 0.0
-    for part in accept.split(",") if accept.strip() else ["*/*"]:
-        name, *parameters = (word.strip().lower() for word in part.split(";"))
-        weight = 1.0
-        for parameter in parameters:
-            if parameter.startswith("q="):
-                try:
-                    weight = float(parameter[2:])
-                except ValueError:
-                    weight = 0.0
+    for name, weight in liked(accept):
         form = _ALIKE.get(name) or _RANGES.get(name) or next((one for one in Form if one.value == name), None)
         if form is not None and weight > liking:
             best, liking = form, weight

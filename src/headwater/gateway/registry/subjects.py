@@ -230,7 +230,7 @@ async def read_draft(request: Request[Any, Any, Any], frame: Frame) -> Draft:
     draft = draft_of(await body_of(request, GivenSchema))
     for reference in draft.references:
         if not frame.reads(reference.subject):
-            raise no_reference(reference)
+            raise no_reference(draft.kind, reference)
     return draft
 
 

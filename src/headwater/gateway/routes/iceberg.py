@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from collections.abc import Mapping
 from typing import Any, cast
 from urllib.parse import parse_qs, quote
 
@@ -98,7 +99,7 @@ def _raw_path(scope: Scope) -> str:
     return raw.decode("latin-1").partition("?")[0] if raw else quote(scope["path"])
 
 
-def style(refusal: Refusal) -> Body:
+def style(refusal: Refusal, _: Mapping[bytes, bytes]) -> Body:
     """A refusal in the form that Iceberg's clients understand."""
     page = refused(refusal.kind.status, str(refusal))
     return Body(page.body.encode(), page.content_type)

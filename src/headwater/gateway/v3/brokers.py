@@ -7,7 +7,8 @@ from litestar import get
 
 from headwater.gateway.problems import NOT_FOUND, Refusal
 from headwater.gateway.v3.frame import BrokerId, Frame, ListOf, Metadata, Related, TheFrame
-from headwater.settings.settings import INTERNAL, rack_of
+from headwater.settings.settings import INTERNAL
+from headwater.settings.zones import rack_of
 from headwater.state.cluster.domain import Process
 from headwater.state.cluster.state import ClusterState
 

@@ -7,7 +7,7 @@ than in the rest of the HTTP API: `kafka_errors` takes it from the table of erro
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -50,7 +50,7 @@ def told(refusal: Refusal) -> Told:
     return Told(code, kind.title if kind is OUTCOME_UNKNOWN else refusal.detail or kind.title)
 
 
-def body_of(refusal: Refusal) -> Body:
+def body_of(refusal: Refusal, _: Mapping[bytes, bytes]) -> Body:
     """The style of refusals below the paths of the REST Proxy."""
     return Body(msgspec.json.encode(told(refusal)), "application/json")
 

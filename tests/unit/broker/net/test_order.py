@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 from unittest.mock import Mock
 
+import pytest
+
 from headwater.broker.net.connection import Connection
 from headwater.broker.net.server import Server
 from headwater.broker.registry import APIS, BESIDE, RequestKind
@@ -32,6 +34,7 @@ PROMISES = ("K1", "K4")
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, CREATE = 0, 1, 2, 3, 19
 SAMPLE = len(APIS) ** 2 if WHOLE else 150
+SECONDS = 3600 if WHOLE else 120
 SEED = random.randrange(1 << 32)
 MADE_UP = re.compile(
     r'"(producer_id|transaction_start_time|finalized_features_epoch|subscription_id|log_end_offset|last_\w+_timestamp'
@@ -183,7 +186,7 @@ class Wire:
 
 def run(test: Callable[[Caller, Server], Awaitable[None]], store: CountingStore | None = None) -> None:
     async def main() -> None:
-        async with cluster(1, Settings(objects="memory://"), store=store) as [caller], asyncio.timeout(600):
+        async with cluster(1, Settings(objects="memory://"), store=store) as [caller], asyncio.timeout(SECONDS):
             try:
                 await test(caller, Server(caller.node.broker))
             finally:
@@ -233,6 +236,7 @@ def _own(value: Any, own: str) -> Any:
 
 
 @promise("K1")
+@pytest.mark.timeout(SECONDS)
 def test_pairs_of_requests_in_one_write() -> None:
     """A sample of all pairs of APIs; all pairs in the soak."""
     pairs = list(itertools.product(sorted(APIS), repeat=2))

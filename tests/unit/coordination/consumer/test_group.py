@@ -471,6 +471,42 @@ def test_the_first_epoch_of_a_regex_that_matches_nothing() -> None:
 
 
 @promise("K9")
+def test_changes_that_follow_each_other_have_one_assignment() -> None:
+    """Seen on Apache Kafka 4.3.1: who joins within a second of an assignment has its epoch and no partitions. Here it
+    is told to come again in a second."""
+    topics, clients = TopicTable(a=4), [Client(f"m{n}", ("a",)) for n in range(3)]
+    group = ConsumerGroup("group", settings(assignment_interval_ms=1_000))
+    assert clients[0].beat(group, topics, 100).heartbeat_interval_ms == group.settings.heartbeat_interval_ms
+    assert (clients[0].epoch, len(pairs(clients[0].owned))) == (2, 4)
+    for client, now_ms in ((clients[1], 200), (clients[2], 1_099)):
+        assert client.beat(group, topics, now_ms).heartbeat_interval_ms == 1_000
+        assert (client.epoch, client.owned) == (2, {})
+    assert (group.epoch, group.assignment_epoch, group.state) == (4, 2, "Assigning")
+    assert clients[0].beat(group, topics, 1_099).assignment is None
+    settle(group, topics, clients, 1_100)
+    assert {client.epoch for client in clients} == {4}
+    assert sorted(len(pairs(client.owned)) for client in clients) == [1, 1, 2]
+    change = group.changes()
+    assert change is not None and change.head is not None
+    loaded = ConsumerGroup.load("group", group.settings, change.head, change.put, 1_200)
+    late = Client("m3", ("a",))
+    late.beat(loaded, topics, 1_200)
+    assert loaded.assignment_epoch == 5, "a coordinator that takes a group over does not wait"
+
+
+@promise("K9")
+def test_a_change_of_a_subscription_does_not_wait() -> None:
+    """Consumers refuse partitions of topics that they have not subscribed to."""
+    topics, client = TopicTable(a=1, b=1), Client("m1", ("a", "b"))
+    group = ConsumerGroup("group", settings(assignment_interval_ms=1_000))
+    client.beat(group, topics, 100)
+    assert len(pairs(client.owned)) == 2
+    client.names, client.says_all = ("a",), True
+    answer = client.beat(group, topics, 200)
+    assert answer.assignment is not None and len(pairs(answer.assignment)) == 1
+    assert (group.epoch, group.assignment_epoch) == (3, 3)
+
+
 @promise("K9")
 def test_topics_that_change_start_an_epoch() -> None:
     """Topics that come, grow, are replaced and go are followed at the next heartbeat; others do not matter."""

@@ -32,7 +32,7 @@ def test_incompatible_schemas_are_refused() -> None:
             assert (await found.get("/config")).json() == {"compatibilityLevel": "BACKWARD"}
             await register(found, "s", STRING)
             refused = await register(found, "s", INT)
-            assert told(refused) == (409, 40901) and '"s"' in refused.json()["message"]
+            assert told(refused) == (409, 409) and '"s"' in refused.json()["message"]
             assert await compatible(found, "s", INT, "/latest") == {"is_compatible": False}
             verbose = await compatible(found, "s", INT, "/1", "?verbose=true")
             assert isinstance(verbose, dict) and not verbose["is_compatible"] and verbose["messages"]
@@ -53,7 +53,48 @@ def test_incompatible_schemas_are_refused() -> None:
             assert (await found.get("/config/s")).json() == {"compatibilityLevel": "NONE"}
             assert (await found.ask("DELETE", "/config/s")).json() == {"compatibilityLevel": "NONE"}
             assert (await found.get("/config/s?defaultToGlobal=true")).json() == {"compatibilityLevel": "BACKWARD"}
-            assert told(await register(found, "s", '"boolean"')) == (409, 40901)
+            assert told(await register(found, "s", '"boolean"')) == (409, 409)
+
+    asyncio.run(story())
+
+
+@promise("T6")
+def test_clients_that_know_more_codes() -> None:
+    """A client that tells a version of the time when the registry got the code 40901 gets it; others know 409."""
+
+    async def story() -> None:
+        async with gateway() as found:
+            await register(found, "s", STRING)
+            for version, code in {
+                "java/7.9.1": 409, "java/8.0.3": 409, "java/8.0.4": 40901, "java/8.1.1-ccs": 409,
+                "java/8.1.2": 40901, "java/8.2.0": 40901, "java/10.0.0": 40901, "python/2.16.1": 40901, "": 409,
+            }.items():  # fmt: skip
+                headers = {"Confluent-Client-Version": version} if version else {}
+                refused = await found.ask("POST", "/subjects/s/versions", json={"schema": INT}, headers=headers)
+                assert told(refused) == (409, code), version
+
+    asyncio.run(story())
+
+
+@promise("T6")
+def test_what_old_schema_is_not_compatible() -> None:
+    """Clients look for the version, its schema and the level. A long schema is cut."""
+
+    async def story() -> None:
+        async with gateway() as found:
+            long = record(*(f"field_{i}" for i in range(1_000)))
+            for subject, before in (("short", STRING), ("long", long)):
+                await register(found, subject, before)
+                message = (await register(found, subject, INT)).json()["message"]
+                assert "{oldSchemaVersion: 1}" in message
+                assert message.endswith("{validateFields: 'false', compatibility: 'BACKWARD'}]")
+                verbose = await compatible(found, subject, INT, "/1", "?verbose=true")
+                assert isinstance(verbose, dict) and verbose["messages"][-3:-1] == [
+                    "{oldSchemaVersion: 1}",
+                    f"{{oldSchema: '{before}'}}" if before == STRING else verbose["messages"][-2],
+                ]
+                if before == long:
+                    assert verbose["messages"][-2].startswith("{oldSchema: <truncated> '{") and len(message) < 12_000
 
     asyncio.run(story())
 
@@ -71,7 +112,7 @@ def test_transitive_levels() -> None:
                 await found.ask("PUT", "/config", json={"compatibility": level})
                 assert await compatible(found, "s", '"long"') == {"is_compatible": wanted == 200}
                 assert await compatible(found, "s", '"long"', "/latest") == {"is_compatible": True}
-            assert told(await register(found, "s", '"long"')) == (409, 40901)
+            assert told(await register(found, "s", '"long"')) == (409, 409)
             assert (await found.ask("DELETE", "/config")).json() == {"compatibilityLevel": "BACKWARD_TRANSITIVE"}
             assert (await register(found, "s", '"long"')).status_code == 200
 

@@ -87,6 +87,96 @@ def test_versions() -> None:
 
 
 @promise("T6")
+def test_empty_metadata_and_rules() -> None:
+    """They are none: the same body has the same id, whatever was sent before, and takes away what there was."""
+
+    async def story() -> None:
+        async with gateway() as found:
+            empty: list[dict[str, Any]] = [
+                {"ruleSet": {}}, {"metadata": {}}, {"metadata": {"properties": {}, "tags": {}, "sensitive": []}},
+                {"ruleSet": {"domainRules": []}}, {}, {"metadata": {}, "ruleSet": {}}, {"metadata": None},
+            ]  # fmt: skip
+            for more in (*empty, *empty):
+                made = (await register(found, "s", STRING, **more)).json()
+                assert (made["id"], made["version"]) == (1, 1) and "metadata" not in made and "ruleSet" not in made
+            full = {"properties": {"owner": "me"}}
+            assert (await register(found, "s", STRING, metadata=full)).json()["id"] == 2
+            assert (await register(found, "s", STRING)).json()["id"] == 2
+            assert (await register(found, "s", STRING, metadata={})).json()["id"] == 1
+
+    asyncio.run(story())
+
+
+@promise("T6")
+def test_media_types() -> None:
+    """A client that likes plain JSON only gets it, also with an error; others get the media type of the registry."""
+
+    async def story() -> None:
+        async with gateway() as found:
+            for accept, wanted in {
+                "application/json": "application/json",
+                "application/json, */*; q=0.1": "application/json",
+                "application/vnd.schemaregistry+json, application/json": MEDIA_TYPE,
+                f"{MEDIA_TYPE}, application/json": MEDIA_TYPE,
+                f"{MEDIA_TYPE}; q=0.5, application/json": "application/json",
+                "*/*": MEDIA_TYPE,
+                "text/plain": MEDIA_TYPE,
+                "application/json; q=x": MEDIA_TYPE,
+            }.items():
+                for path, status in {"/subjects": 200, "/subjects/none/versions": 404, "/": 200}.items():
+                    answer = await found.get(path, headers={"Accept": accept})
+                    assert (answer.status_code, answer.headers["content-type"]) == (status, wanted), (path, accept)
+
+    asyncio.run(story())
+
+
+@promise("T6")
+def test_the_front() -> None:
+    """Clients look there whether the registry serves. People get a page that leads on. Neither has to log in."""
+
+    async def story() -> None:
+        async with gateway(secured()) as found:
+            assert (await found.get("/")).json() == {}
+            page = await found.get("/", headers={"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
+            assert page.status_code == 200 and page.headers["content-type"].startswith("text/html")
+            assert all(f'href="{path}"' in page.text for path in ("docs", "subjects", "v1/topics"))
+
+    asyncio.run(story())
+
+
+@promise("T6")
+def test_words_of_refusals() -> None:
+    """They begin as those of Confluent's registry: clients look at these words."""
+
+    async def story() -> None:
+        async with gateway() as found:
+            assert (await register(found, "base", record("a", name="Base"))).status_code == 200
+            reference = {"name": "Base", "subject": "base", "version": 1}
+            assert (await register(found, "user", '"Base"', references=[reference])).status_code == 200
+            none = {**reference, "version": 2}
+            for schema, more, words in (
+                ('{"type": "x"}', {}, "Invalid schema of type AVRO, details: The Avro schema, at /type: "),
+                ('{"type": "x"}', {"schemaType": "JSON"}, "Invalid schema of type JSON, details: "),
+                (STRING, {"schemaType": "XML"}, "Invalid schema type XML"),
+                ("", {}, "Empty schema"),
+                (
+                    STRING,
+                    {"references": [none]},
+                    'Invalid schema of type AVRO, details: No schema reference found for subject "base" and version 2',
+                ),
+            ):
+                refused = await register(found, "s", schema, **more)
+                assert told(refused) == (422, 42201) and refused.json()["message"].startswith(words)
+            refused = await found.ask("DELETE", "/subjects/base/versions/1")
+            assert told(refused) == (422, 42206)
+            assert refused.json()["message"] == (
+                "One or more references exist to the schema {magic=1,keytype=SCHEMA,subject=base,version=1}."
+            )
+
+    asyncio.run(story())
+
+
+@promise("T6")
 def test_what_does_not_exist() -> None:
     """Each has the number that clients know."""
 

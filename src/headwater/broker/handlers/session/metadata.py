@@ -22,7 +22,7 @@ from headwater.errors import BadInput, Exists, HeadwaterError
 from headwater.replica.internal_topics import is_internal, topic_names
 from headwater.replica.placement import choose
 from headwater.replica.topics import check_name
-from headwater.settings.settings import rack_of
+from headwater.settings.zones import rack_of
 from headwater.state.cluster.access import AclResource, Operation
 from headwater.state.cluster.domain import Topic
 
