@@ -150,7 +150,7 @@ class Broker:
         self.sessions = FetchSessions(settings.limits.fetch_sessions, chance)
         self.quotas = ClientQuotas(settings.quotas, clock)
         self.telemetry = Telemetry(settings.quotas, clock, chance, offload=openers[1])
-        self.opening = Opening(*openers, self.budget, self.produced)
+        self.opening = Opening(*openers, self.budget, self.produced, clock)
         self.deferred: dict[object, asyncio.Task[None]] = {}
         """By connection: the last Produce request that waits for metadata. It goes on without its connection."""
         self.stats = Stats()

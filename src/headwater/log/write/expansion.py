@@ -8,7 +8,6 @@ of its caller. All debts together shrink by `BYTES_PER_SECOND`, in equal parts. 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 FREE_BYTES = 1 << 20
@@ -26,9 +25,9 @@ def free_bytes(size: int) -> int:
 class Expansion:
     """The debts of callers, in bytes."""
 
-    def __init__(self, now: Callable[[], float] | None = None) -> None:
-        """`now` gives seconds that never go back; by default those of the event loop."""
-        self._now = now or (lambda: asyncio.get_running_loop().time())
+    def __init__(self, now: Callable[[], float]) -> None:
+        """`now` gives seconds that never go back."""
+        self._now = now
         self._debts: dict[str, float] = {}
         self._at = 0.0
         self.refused = 0

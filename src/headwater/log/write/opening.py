@@ -23,6 +23,7 @@ from collections.abc import Callable
 import msgspec
 
 from headwater.background import Tasks
+from headwater.clock import Clock
 from headwater.errors import (
     CorruptBatch,
     HeadwaterError,
@@ -221,7 +222,9 @@ def _size(data: bytes) -> int:
 class Opening:
     """The batches of one broker that are opened, or wait in line behind one that is."""
 
-    def __init__(self, usual: Offload, huge: Offload, budget: Budget, passed: Callable[[Batch], None]) -> None:
+    def __init__(
+        self, usual: Offload, huge: Offload, budget: Budget, passed: Callable[[Batch], None], clock: Clock
+    ) -> None:
         self._usual = usual
         self._huge = huge
         self._budget = budget
@@ -232,7 +235,7 @@ class Opening:
         self._tasks = Tasks()
         self._left = TURN_BYTES
         self._new_turn: asyncio.Handle | None = None
-        self.expansion = Expansion()
+        self.expansion = Expansion(clock.monotonic)
 
     def __repr__(self) -> str:
         return f"<Opening, {len(self._line_of)} batches of {len(self._lines)} connections wait>"

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from harness.virtual import VirtualClock
 from headwater.errors import HeadwaterError, Overloaded, TooLarge
 from headwater.log.batch import Batch, BatchRules, check_batch, codec_of, recompressed, unchecked
 from headwater.log.kernels import switch
@@ -56,7 +57,7 @@ class Line:
         return [part.number for part in self.parts]
 
     def of(self, usual: Any, huge: Any = None) -> Opening:
-        return Opening(usual, huge or usual, self.budget, self.passed.append)
+        return Opening(usual, huge or usual, self.budget, self.passed.append, VirtualClock())
 
     def wanted(self, part: Part, work: Work) -> Wanted:
         writer: Any = self
