@@ -27,6 +27,7 @@ from tests.support.running import Running
 PROMISES = ("O6",)
 
 HEALTHY, SICK = 0, 6
+SELDOM = "[housekeeping]\ninterval_ms = 3600000\n"
 
 
 def checkpoints(data: Path, domain: int = 1) -> list[Path]:
@@ -38,7 +39,7 @@ def objects(data: Path) -> list[Path]:
 
 
 def write_checkpoint(data: Path) -> None:
-    """Write a checkpoint of domain 1. A broker writes none of so little by itself."""
+    """Write a checkpoint of domain 1. The broker keeps house too seldom to write any itself."""
     ledger, store = f"sqlite://{data}/ledger.db", f"file://{data}/objects"
     ended = headwater("checkpoint", "--ledger", ledger, "--objects", store, "--domain", "1")
     assert ended.returncode == 0, ended.stderr
@@ -48,7 +49,7 @@ def write_checkpoint(data: Path) -> None:
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data directory with records, two checkpoints, and more records behind the newest of them."""
     directory = tmp_path_factory.mktemp("doctor")
-    with Running(directory) as server:
+    with Running(directory, settings=SELDOM) as server:
         for topic in ("t", "u"):
             server.create(topic, 2)
         with Raw(server.port) as raw:
