@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,12 +13,14 @@ import pytest
 from harness.virtual import run
 from headwater.app.compactor import health_of
 from headwater.app.node import Node
+from headwater.errors import StoreUnavailable
 from headwater.lake import isolating
 from headwater.lake.metrics import collect
 from headwater.lake.spark.jobs import JobFailed
 from headwater.lake.tasks import FileTask, Task, TaskFacts
 from headwater.state.cluster.domain import Topic
 from headwater.state.commands.streams import TrimStreams
+from headwater.types import Pieces
 from tests.lake.test_letters import letters_in, origins
 from tests.lake.test_typed import produce, rows_of, told
 from tests.support.lake import ONE, Compaction, LakeWorld, files_left, log_rows
@@ -70,6 +73,55 @@ async def until(compaction: Compaction, node: Node, most: int, done: Callable[[]
         await asyncio.sleep(1)
         await node.domains[ONE].barrier()
     raise AssertionError(f"not so after {most} rounds")
+
+
+@promise("T7", "L10")
+def test_a_store_that_fails_is_no_fault_of_a_topic(tmp_path: Path) -> None:
+    """However often it does: nothing is blamed, no row goes undecoded, and no record becomes a letter."""
+
+    async def story() -> None:
+        world = LakeWorld(tmp_path / "objects")
+        node = await world.node()
+        dlq = await topic(node, name="dlq")
+        made = await topic(node, name="made", partitions=2, **TYPED)
+        for number in range(6):
+            await produce(node, made, *told({"n": number}, {"n": -number}))
+        compaction = await world.compaction()
+        inner, compactor = compaction.compactor._run_job, compaction.compactor
+        failed = 0
+
+        async def refusing(tag: str, tasks: Sequence[Task]) -> list[TaskFacts]:
+            nonlocal failed
+            put, refuse = compaction.store.put, failed < 8 and any(task.files for task in tasks)
+
+            async def refused(path: str, pieces: Pieces) -> None:
+                raise StoreUnavailable("the store refuses")
+
+            failed += refuse
+            compaction.store.put = refused if refuse else put
+            try:
+                return await inner(tag, tasks)
+            finally:
+                compaction.store.put = put
+
+        compactor._run_job = refusing
+        rounds = 0
+        while settled(node, made) != [12, 12]:
+            rounds += 1
+            with contextlib.suppress(StoreUnavailable):
+                await compaction.round()
+            assert compactor.isolated.alerts == {} and rounds < 20
+            await asyncio.sleep(1)
+            await node.domains[ONE].barrier()
+        assert failed == 8
+        await compaction.finish()
+        rows = await rows_of(world, node, made, ["value_data.n", "decode_error"])
+        assert len(rows) == 24 and not any(row["decode_error"] for row in rows)
+        assert await letters_in(node, dlq) == []
+        await compaction.close()
+        await node.stop()
+
+    run(story())
 
 
 @promise("T7")

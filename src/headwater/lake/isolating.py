@@ -5,6 +5,8 @@ files succeeds right after it. Then the topics of the job are divided, and each 
 topic is alone. That topic gets smaller and smaller jobs, down to one run of records or one file. If this still fails,
 its rows are settled without being decoded: they are bad rows with the reason, which go to the dead-letter topic. If
 even that fails the topic waits, longer each time. Halves and single topics take turns with all other topics.
+
+If the object store fails, the tasks say so. Then no topic is at fault, and the job is repeated as it is.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from headwater.clock import Clock
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, StoreUnavailable
 from headwater.lake.decoding import RunTasks
 from headwater.lake.planning import Job, Limits, TopicPlan
 from headwater.lake.tasks import VERSION, FileTask, Task, TaskFacts
@@ -214,12 +216,15 @@ class Attempt:
         return f"<Attempt of {self._isolation!r}>"
 
     async def run(self, tasks: list[Task]) -> list[TaskFacts]:
-        """Run tasks of the job."""
+        """Run tasks of the job. That the object store fails is no fault of any topic."""
         try:
-            return await self._run(tasks)
+            facts = await self._run(tasks)
         except HeadwaterError as error:
             self._reason = str(error)
             raise
+        for unavailable in (fact.unavailable for fact in facts if fact.unavailable):
+            raise StoreUnavailable(unavailable)
+        return facts
 
     def succeeded(self, limits: Limits) -> None:
         """Note that the job has succeeded."""

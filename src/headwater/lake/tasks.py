@@ -12,7 +12,7 @@ from headwater.settings.objects import StoreOptions
 from headwater.state.commands.columns import Column
 from headwater.state.commands.tables import Bounds, NewFile
 
-VERSION = 7
+VERSION = 8
 """Both sides must agree: an executor refuses a task of another version."""
 _ADDRESSES = ("endpoint", "endpoint_url", "region", "virtual_hosted_style_request", "account_name")
 
@@ -142,6 +142,8 @@ class TaskFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The result of a task: one entry for each of its files, in order."""
 
     files: list[FileFacts]
+    unavailable: str
+    """What the object store did not do, which may succeed later; empty if it did all. Then there are no files."""
 
 
 def public(options: StoreOptions) -> StoreOptions:

@@ -17,7 +17,7 @@ import msgspec
 from headwater.background import each
 from headwater.client.records import Record, encode_batch
 from headwater.clock import SystemChance
-from headwater.errors import ConfigError, Damaged, ObjectMissing
+from headwater.errors import ConfigError, Damaged, ObjectMissing, Retriable
 from headwater.lake.segments import NewSegment
 from headwater.lake.tasks import (
     VERSION,
@@ -81,10 +81,13 @@ async def _run(task: Task) -> TaskFacts:
 
 
 async def perform(store: ObjectStore, task: Task) -> TaskFacts:
-    """Do a task on an open store."""
-    ranges = await load_runs(store, [run for file in task.files for run in _runs(file)])
-    sources = _Sources(store)
-    return TaskFacts([await _attempt(store, file, ranges, sources) for file in task.files])
+    """Do a task on an open store. If the store fails, the facts say so: then neither task nor machine is at fault."""
+    try:
+        ranges = await load_runs(store, [run for file in task.files for run in _runs(file)])
+        sources = _Sources(store)
+        return TaskFacts([await _attempt(store, file, ranges, sources) for file in task.files], "")
+    except Retriable as error:
+        return TaskFacts([], f"{type(error).__name__}: {error}")
 
 
 class _Sources:
