@@ -150,7 +150,7 @@ def same_shape(shown: Any, found: Any, at: str = "answer") -> None:
         and shown
         and not at.endswith(("configs", "ends", "addresses", "mechanisms", "versions", "options"))
     ):
-        assert set(shown) == set(found), at
+        assert set(shown) == set(found), f"{at}: {found}"
         for name, value in shown.items():
             same_shape(value, found[name], f"{at}.{name}")
     if isinstance(shown, list) and shown:

@@ -44,6 +44,7 @@ BODY = "body"
 """In the options of a handler that reads its body itself: the type of the body."""
 APPEND = "appendRecords"
 ASK = "askSql"
+FRONT = "openRegistry"
 ABOUT = """\
 Topics, records, tables, groups and the cluster over HTTP.
 
@@ -242,6 +243,8 @@ def _content(name: str, kind: Any, status: int, handler: HTTPRouteHandler, schem
         found = {str(getattr(handler.media_type, "value", handler.media_type)): {"schema": BINARY}}
     elif _is_struct(kind):
         found = {JSON: {"schema": schemas.of(kind)}}
+    elif name == FRONT:
+        found = {REGISTRY_MEDIA: {"schema": schemas.of(kind)}, "text/html": {"schema": BINARY}}
     elif name == ASK:
         found = {media: {"schema": BINARY} for media in MEDIA.values()} | {JSON: {"schema": schemas.of(SqlAnswer)}}
     else:  # an answer with records, in any form

@@ -245,7 +245,7 @@ SAMPLES: tuple[Sample, ...] = (
         answer={
             "name": "orders", "id": _ID, "created_ms": _MS,
             "partitions": [{"partition": 0, "start": 1, "end": 5, "stable": 5, "settled": 0, "bytes": 310}],
-            "configs": {}, "link": None,
+            "configs": {}, "link": None, "retention_notice": "",
         },
     ),
     # --- groups ----------------------------------------------------------------------------------------
@@ -318,6 +318,10 @@ SAMPLES: tuple[Sample, ...] = (
         },
     ),
     # --- dead letters ----------------------------------------------------------------------------------
+    Sample(
+        "createTopic", "dead-letters", "A topic for records that cannot be decoded", status=201,
+        body={"name": "orders-failed", "partitions": 1}, answer={"name": "orders-failed", "partitions": 1, "id": _ID},
+    ),
     Sample(
         "alterTopicConfigs", "dead-letters", "Values are JSON; records that are none go to a topic of their own",
         path=_ORDERS, body={"set": {"headwater.value.schema": "json", "headwater.dlq.topic": "orders-failed"}},

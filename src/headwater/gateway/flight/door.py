@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headwater.errors import INSTEAD_OF_A_COMMIT, BadInput, NotFound, NotReady
+from headwater.errors import INSTEAD_OF_A_COMMIT, BadInput, NotFound, NotReady, TooLarge
 from headwater.gateway.flight import tables
 from headwater.gateway.flight.encoding import frames, plain, schema_bytes, schema_frame, values_of
 from headwater.gateway.flight.errors import Unsupported
@@ -47,6 +47,8 @@ _WRITING = ("CommandStatementUpdate", "CommandPreparedStatementUpdate", "Command
 _TRANSACTIONS = ("BeginTransaction", "EndTransaction", "BeginSavepoint", "EndSavepoint")
 MAX_ITEMS = 256
 """Endpoints or options in one message."""
+MAX_ACTION_BYTES = 1 << 20
+"""The size of an action without a statement: it is read on the event loop."""
 Send = Callable[[bytes], Awaitable[None]]
 
 
@@ -217,6 +219,10 @@ class Door:
         """Do an action, and return its results."""
         if kind == "CreatePreparedStatement":
             return [await self._prepare(asked, _inside(body, "ActionCreatePreparedStatementRequest"))]
+        if len(body) > MAX_ACTION_BYTES:
+            raise TooLarge(
+                f"an action of the kind {kind[:40]!r} has {len(body):,} bytes; the most is {MAX_ACTION_BYTES:,}"
+            )
         if kind == "ClosePreparedStatement":
             prepared_of(_inside(body, "ActionClosePreparedStatementRequest").prepared_statement_handle)
             return []
