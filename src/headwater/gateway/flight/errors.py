@@ -13,8 +13,7 @@ class Unsupported(BadInput):
 
 STATUSES = e.table({
     "INTERNAL": (
-        e.HeadwaterError, e.ClientError, e.ObjectMissing, e.ForeignCommit, e.Truncated, e.Halted,
-        e.LedgerWentBack, e.DutyFailed,
+        e.HeadwaterError, e.ClientError, e.ObjectMissing, e.ForeignCommit, e.Truncated, e.Halted, e.DutyFailed,
     ),
     "UNAVAILABLE": (
         e.Retriable, e.StoreUnavailable, e.StoreFull, e.OutcomeUnknown, e.EpochLost, e.NotReady, e.NoEngine,

@@ -1,1 +1,0 @@
-"""Commands about ledgers: checkpoints, copies, and going on after a loss."""
