@@ -139,7 +139,7 @@ def test_topics_are_created_listed_altered_and_deleted(headwater: Commands) -> N
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["topic", "create", "{name}"], 2, "TOPIC_ALREADY_EXISTS"),
+        (["topic", "create", "{name}"], 1, "TOPIC_ALREADY_EXISTS"),
         (["topic", "create", "no spaces"], 1, "INVALID_TOPIC_EXCEPTION"),
         (["topic", "create", "{fresh}", "--config", "no.such.config=1"], 1, "INVALID_CONFIG"),
         (["topic", "create", "{fresh}", "--config", "retention.ms"], 1, "NAME=VALUE"),

@@ -44,8 +44,7 @@ from headwater.log.batch import (
     recompressed,
 )
 from headwater.log.kernels import switch
-from headwater.log.write.budget import Budget
-from headwater.log.write.expansion import Expansion, free_bytes
+from headwater.log.write.budget import Budget, Expansion, free_bytes
 from headwater.log.write.part import Part
 from headwater.log.write.writer import Writer
 from headwater.threads import CALLER, Offload

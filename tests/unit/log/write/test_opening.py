@@ -14,7 +14,7 @@ from harness.virtual import VirtualClock
 from headwater.errors import HeadwaterError, Overloaded, TooLarge
 from headwater.log.batch import Batch, BatchRules, check_batch, codec_of, recompressed, unchecked
 from headwater.log.kernels import switch
-from headwater.log.write import expansion, opening
+from headwater.log.write import budget, opening
 from headwater.log.write.budget import Budget
 from headwater.log.write.opening import JOB_BYTES, NO_LIMIT, SMALL, TURN_BYTES, Opening, Target, Wanted, Work, prepare
 from headwater.log.write.part import Outcome, Part
@@ -249,7 +249,7 @@ def test_bytes_opened_in_a_turn_of_the_event_loop(codec: int, monkeypatch: pytes
         return found
 
     monkeypatch.setattr("headwater.log.batch.decompress", counting)
-    monkeypatch.setattr(expansion, "BURST_BYTES", 1 << 40)
+    monkeypatch.setattr(budget, "BURST_BYTES", 1 << 40)
 
     async def thread(call: Any, *arguments: Any) -> Any:
         await asyncio.sleep(0)
@@ -369,18 +369,18 @@ def test_who_opened_far_more_than_was_sent_waits_and_others_do_not(monkeypatch: 
 
         opened = line.of(thread)
         now = 0.0
-        opened.expansion = expansion.Expansion(lambda: now)
+        opened.expansion = budget.Expansion(lambda: now)
         for number in range(20):
             opened.append(number, line.wanted(raw(line, number, bomb), CHECK), "User:bad")
             await until_done(opened)
         taken = len(line.parts)
-        assert 3 < taken < 8 and sum(opened_bytes) < 2 * expansion.BURST_BYTES
+        assert 3 < taken < 8 and sum(opened_bytes) < 2 * budget.BURST_BYTES
         assert {type(error) for _, error in line.failures} == {Overloaded} and opened.expansion.refused == 20 - taken
         opened.append("a", line.wanted(raw(line, 100, made(3 << 19)), WIDE), "User:bad")
         opened.append("b", line.wanted(raw(line, 101, bomb), CHECK), "User:good")
         await until_done(opened)
         assert line.numbers[-2:] == [100, 101]
-        now += 2 * expansion.BURST_BYTES / expansion.BYTES_PER_SECOND
+        now += 2 * budget.BURST_BYTES / budget.BYTES_PER_SECOND
         opened.append("a", line.wanted(raw(line, 102, bomb), CHECK), "User:bad")
         await until_done(opened)
         assert line.numbers[-1] == 102, "it is over with time"
