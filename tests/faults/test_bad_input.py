@@ -71,6 +71,7 @@ def cut(data: bytes, by: int) -> bytes:
     return data[:-by]
 
 
+BOMB = "larger than a batch may open to"
 BATCHES: dict[str, tuple[Callable[[], bytes | None], ErrorCode]] = {
     "wrong CRC": (broken_crc, ErrorCode.corrupt_message),
     "CRC of nothing": (lambda: batch([b"x"], crc=0), ErrorCode.corrupt_message),
@@ -104,7 +105,7 @@ BATCHES: dict[str, tuple[Callable[[], bytes | None], ErrorCode]] = {
     "no batch": (lambda: None, ErrorCode.invalid_record),
     "noise": (lambda: bytes(range(256)), ErrorCode.corrupt_message),
     "too large": (lambda: batch([b"x" * 1_100_000]), ErrorCode.message_too_large),
-    "larger than a batch may open to": (lambda: batch([b"\0" * (70 << 20)], codec=4), ErrorCode.message_too_large),
+    BOMB: (lambda: batch([b"\0" * (70 << 20)], codec=4), ErrorCode.message_too_large),
     "a producer without a sequence": (lambda: batch([b"x"], producer=(7, 0, -1)), ErrorCode.invalid_record),
     "a producer without an epoch": (lambda: batch([b"x"], producer=(7, -1, 0)), ErrorCode.invalid_record),
     "a sequence out of nowhere": (lambda: batch([b"x"], producer=(7, 0, 5)), ErrorCode.out_of_order_sequence_number),
@@ -114,7 +115,7 @@ BATCHES: dict[str, tuple[Callable[[], bytes | None], ErrorCode]] = {
 @pytest.mark.parametrize("name", BATCHES)
 def test_a_wrong_batch(connection: Raw, topic: str, name: str) -> None:
     make, code = BATCHES[name]
-    for version in (3, 8, 12):
+    for version in (12,) if name == BOMB else (3, 8, 12):  # another bomb would have to wait for a while
         answer = connection.produce(topic, make(), version=version)
         assert (answer.error_code, answer.base_offset) == (code, -1), f"v{version}"
     still_answers(connection, topic)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from headwater.clock import Clock
-from headwater.errors import HeadwaterError, StoreUnavailable
+from headwater.errors import HeadwaterError, OutcomeUnknown, StoreUnavailable
 from headwater.lake.decoding import RunTasks
 from headwater.lake.planning import Job, Limits, TopicPlan
 from headwater.lake.tasks import VERSION, FileTask, Task, TaskFacts
@@ -219,6 +219,8 @@ class Attempt:
         """Run tasks of the job. That the object store fails is no fault of any topic."""
         try:
             facts = await self._run(tasks)
+        except (StoreUnavailable, OutcomeUnknown):
+            raise
         except HeadwaterError as error:
             self._reason = str(error)
             raise

@@ -71,23 +71,25 @@ def warm_up() -> None:
 
 
 async def _run(task: Task) -> TaskFacts:
-    """Open the store with the task's options. Credentials come from the executor's own environment."""
+    """Open the store with the task's options. Credentials come from the executor's own environment.
+
+    If the store fails, the facts say so, because an error would pass through Spark as a text.
+    """
     provider = {**task.options.provider, **from_environment().provider}
     store = open_store(task.store, msgspec.structs.replace(task.options, provider=provider))
     try:
         return await perform(store, task)
+    except Retriable as error:
+        return TaskFacts([], f"{type(error).__name__}: {error}")
     finally:
         await store.close()
 
 
 async def perform(store: ObjectStore, task: Task) -> TaskFacts:
-    """Do a task on an open store. If the store fails, the facts say so: then neither task nor machine is at fault."""
-    try:
-        ranges = await load_runs(store, [run for file in task.files for run in _runs(file)])
-        sources = _Sources(store)
-        return TaskFacts([await _attempt(store, file, ranges, sources) for file in task.files], "")
-    except Retriable as error:
-        return TaskFacts([], f"{type(error).__name__}: {error}")
+    """Do a task on an open store."""
+    ranges = await load_runs(store, [run for file in task.files for run in _runs(file)])
+    sources = _Sources(store)
+    return TaskFacts([await _attempt(store, file, ranges, sources) for file in task.files], "")
 
 
 class _Sources:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headwater.errors import ConfigError, HeadwaterError, StoreUnavailable
+from headwater.errors import ConfigError, HeadwaterError, Retriable
 from headwater.lake.spark.archive import QUIET, WRITING, archive_path, beside
 from headwater.lake.spark.java import java_home
 from headwater.lake.spark.session import DEFAULTS, JAVA_OPTIONS, PATIENCE_SECONDS, Sessions, bounded, reason_of
@@ -26,7 +26,7 @@ Shipped: TypeAlias = "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBat
 """A function that Spark runs on executors, batch by batch."""
 
 
-class JobFailed(StoreUnavailable):
+class JobFailed(Retriable):
     """A Spark job failed or took too long. Nothing is lost: nothing refers to the files that it wrote."""
 
 

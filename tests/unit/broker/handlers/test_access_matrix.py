@@ -13,9 +13,9 @@ from kio.schema.errors import ErrorCode
 
 from headwater.broker.handlers.groups.consumer_groups import HIDDEN_TOPICS
 from headwater.broker.registry import APIS
-from headwater.configs.topics import DLQ_TOPIC, KEY_SCHEMA, VALUE_SCHEMA
+from headwater.configs.topics import DLQ_SETTER, DLQ_TOPIC, KEY_SCHEMA, VALUE_SCHEMA
 from headwater.log.batch import TRANSACTIONAL_BIT
-from headwater.settings.settings import Security, Settings
+from headwater.settings.settings import Groups, Security, Settings
 from headwater.state.cluster.access import THE_CLUSTER, AclResource, Operation, Pattern, Permission
 from headwater.state.commands.access import Acl, DropAcls, PutAcls
 from headwater.wire.messages import encode_response
@@ -30,7 +30,11 @@ HERE, NOWHERE = "topic-one", "topic-two"
 """Names of the same length, one of a topic that exists."""
 NAMES = {"topic": (HERE, NOWHERE)}
 SETTING = (Operation.CREATE, Operation.ALTER_CONFIGS)
-SETTINGS = Settings(objects="memory://", security=Security(acls=True, super_users="User:root"))
+SETTINGS = Settings(
+    objects="memory://",
+    security=Security(acls=True, super_users="User:root"),
+    groups=Groups(consumer_assignment_interval_ms=0),
+)
 TOPIC, CLUSTER, TRANSACTION = AclResource.TOPIC, AclResource.CLUSTER, AclResource.TRANSACTIONAL_ID
 GROUP, GROUP_FAILED = AclResource.GROUP, ErrorCode.group_authorization_failed
 TOPIC_FAILED, CLUSTER_FAILED = ErrorCode.topic_authorization_failed, ErrorCode.cluster_authorization_failed
@@ -404,7 +408,8 @@ def test_what_a_config_makes_the_server_do_needs_its_rights(
             await put(root, *[rule((operation, kind), name=one) for one in NAMES.get(name, (name,))])
         for dry in (True, False):
             assert await asked(dry=dry) == [ErrorCode.none] * 3
-        assert state.names[HERE].configs == state.names[NOWHERE].configs == {config: value}
+        kept = {config: value, **({DLQ_SETTER: f"{guest.host} User:guest"} if config == DLQ_TOPIC else {})}
+        assert state.names[HERE].configs == state.names[NOWHERE].configs == kept
 
     run(test)
 

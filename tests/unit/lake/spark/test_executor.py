@@ -1,14 +1,18 @@
 """What a task makes of WAL runs, with transactions in them."""
 
+import pytest
+
 from harness.virtual import run
+from headwater.errors import StoreUnavailable
 from headwater.lake.planning import Limits, TopicPlan, plan_settle, table_root
-from headwater.lake.spark.executor import perform
-from headwater.lake.tasks import FileFacts, Task
+from headwater.lake.spark import executor
+from headwater.lake.spark.executor import perform, run_task
+from headwater.lake.tasks import FileFacts, Task, TaskFacts, decode_facts, encode
 from headwater.objects.memory import MemoryStore
 from headwater.state.records import Command
 from headwater.state.results import Result
 from headwater.state.streams.state import StreamsState
-from headwater.types import Domain
+from headwater.types import Domain, Pieces
 from tests.support.batches import Rec
 from tests.support.promise import promise
 from tests.support.scribe import START_MS, TOPIC, Scribe
@@ -97,3 +101,18 @@ def test_damage_among_markers() -> None:
         assert [(found.stream, found.start, found.path) for found in facts.damaged] == [(A, 3, paths[1])]
 
     run(told())
+
+
+@promise("T1")
+def test_a_store_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error would pass through Spark as a text, and look like a fault of the task."""
+    written = Written()
+    run(written.write(PLAIN, START_MS))
+    task = written.task()
+
+    async def refuse(path: str, pieces: Pieces) -> None:
+        raise StoreUnavailable("the store refuses")
+
+    written.store.put = refuse  # type: ignore[method-assign]
+    monkeypatch.setattr(executor, "open_store", lambda url, options: written.store)
+    assert decode_facts(run_task(encode(task))) == TaskFacts([], "StoreUnavailable: the store refuses")
