@@ -402,12 +402,12 @@ def test_what_is_refused_keeps_nothing_that_was_opened(spoiled: bool) -> None:
     gc.collect()
     gc.disable()
     try:
-        before = sum(isinstance(one, mmap.mmap) for one in gc.get_objects())
+        before = sum(type(one) is mmap.mmap for one in gc.get_objects())
         for room in (JOB_BYTES, NO_LIMIT):
             [(outcome, opened)] = opening._prepare_some([(unchecked(data), work)], room)
             assert isinstance(outcome, HeadwaterError) and opened >= JOB_BYTES
             assert outcome.__traceback__ is None and outcome.__cause__ is None and not outcome.__context__
-        assert sum(isinstance(one, mmap.mmap) for one in gc.get_objects()) == before
+        assert sum(type(one) is mmap.mmap for one in gc.get_objects()) == before
     finally:
         gc.enable()
 
