@@ -6,7 +6,8 @@ topic is alone. That topic gets smaller and smaller jobs, down to one run of rec
 its rows are settled without being decoded: they are bad rows with the reason, which go to the dead-letter topic. If
 even that fails the topic waits, longer each time. Halves and single topics take turns with all other topics.
 
-If the object store fails, the tasks say so. Then no topic is at fault, and the job is repeated as it is.
+If the object store fails, the tasks say so. Then the job is repeated as it is. After `PATIENCE` such jobs the topics
+are divided, too: there may be one object that the store does not give. Rows are never left undecoded for that.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ WAIT_SECONDS, MOST_SECONDS = 60.0, 3_600.0
 """How long a topic waits for which nothing helps: at first, and at most."""
 SMALLER = 8
 """A topic whose job failed gets one of this part of the bytes."""
+PATIENCE = 3
+"""So many jobs in a row may fail by the object store before their topics are divided."""
 MAX_REASON = 500
 LOGGED_RANGES = 10
 _NO_TOPICS: frozenset[uuid.UUID] = frozenset()
@@ -93,6 +96,8 @@ class Isolation:
     _groups: list[frozenset[uuid.UUID]] = field(default_factory=list)
     _alone: dict[uuid.UUID, Alone] = field(default_factory=dict)
     _turns: int = 0
+    _outages: int = 0
+    """Jobs that failed by the object store since one succeeded."""
 
     def __repr__(self) -> str:
         return f"<Isolation of {self.kind}: {len(self._groups)} groups, {len(self._alone)} topics alone>"
@@ -128,6 +133,7 @@ class Isolation:
 
     def succeeded(self, turn: Turn, job: Job, limits: Limits) -> None:
         """A job of a turn has succeeded."""
+        self._outages = 0
         done = _topics(job)
         if turn.group is not None:
             self._replace(turn.group, [turn.group - done])
@@ -142,8 +148,11 @@ class Isolation:
             if one.refused or not one.room or one.room >= limits.job_bytes:
                 del self._alone[topic]
 
-    def failed(self, turn: Turn, job: Job, reason: str, names: dict[uuid.UUID, str]) -> None:
-        """A job of a turn has failed, though the machine runs jobs."""
+    def failed(self, turn: Turn, job: Job, reason: str, names: dict[uuid.UUID, str], *, by_store: bool = False) -> None:
+        """A job of a turn has failed, though the machine runs jobs. `by_store`: the object store failed."""
+        self._outages += by_store
+        if by_store and self._outages < PATIENCE:
+            return
         topics = sorted(_topics(job), key=str)
         reason = reason[:MAX_REASON]
         if len(topics) > 1:
@@ -163,12 +172,12 @@ class Isolation:
         smaller = max(size // SMALLER, 1)
         if pieces > 1 and (not one.room or smaller < one.room):
             one.room = smaller
-        elif not one.refused and _is_decoded(job):
+        elif not by_store and not one.refused and _is_decoded(job):
             one.room, one.refused = 1, f"{self.kind} with decoding fails: {reason}"
         else:
             one.room, one.refused = 1, ""
             one.until = self.clock.monotonic() + min(WAIT_SECONDS * 2**one.waits, MOST_SECONDS)
-            one.waits = min(one.waits + 1, 10)
+            one.waits = 0 if by_store else min(one.waits + 1, 10)
         log.error(f"{self.kind} fails because of one topic; others go on",
                   extra={"topic": one.where, "reason": reason, "attempts": one.failures})  # fmt: skip
 
@@ -211,21 +220,20 @@ class Attempt:
         self._job = job
         self._run = run
         self._reason: str | None = None
+        self._by_store = False
 
     def __repr__(self) -> str:
         return f"<Attempt of {self._isolation!r}>"
 
     async def run(self, tasks: list[Task]) -> list[TaskFacts]:
-        """Run tasks of the job. That the object store fails is no fault of any topic."""
+        """Run tasks of the job."""
         try:
             facts = await self._run(tasks)
-        except (StoreUnavailable, OutcomeUnknown):
-            raise
+            for unavailable in (fact.unavailable for fact in facts if fact.unavailable):
+                raise StoreUnavailable(unavailable)
         except HeadwaterError as error:
-            self._reason = str(error)
+            self._reason, self._by_store = str(error), isinstance(error, StoreUnavailable | OutcomeUnknown)
             raise
-        for unavailable in (fact.unavailable for fact in facts if fact.unavailable):
-            raise StoreUnavailable(unavailable)
         return facts
 
     def succeeded(self, limits: Limits) -> None:
@@ -241,7 +249,7 @@ class Attempt:
         except HeadwaterError:
             return
         names = {topic.id: topic.name for topic in cluster.topics.values()}
-        self._isolation.failed(self._turn, self._job, self._reason, names)
+        self._isolation.failed(self._turn, self._job, self._reason, names, by_store=self._by_store)
 
 
 def _files(job: Job) -> list[FileTask]:

@@ -159,7 +159,7 @@ def prepare(batch: Batch, work: Work, room: int, *, frugal: bool = False) -> tup
 
 
 def _beyond(error: OpensTooLarge, limit: int, room: int, free: int, most: int) -> HeadwaterError:
-    """What a batch that opens to more than `limit` is told, by which of the other limits that is."""
+    """The error of a batch that opens to more than `limit`, by which of the other limits that is."""
     if limit == most:
         return error
     if limit == free and free < room:
