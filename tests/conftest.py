@@ -1,6 +1,7 @@
 """What holds for every test."""
 
 import gc
+import logging
 import os
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from harness.process import NICENESS
 from harness.tools import ROOT, Missing
 from headwater import native
 from headwater.native import rows
+from headwater.ops.logs import JsonFormatter
 from tests.support.limits import pytest_runtest_protocol, pytest_timeout_cancel_timer, pytest_timeout_set_timer
 from tests.support.promise import promise
 from tests.support.seconds import Seconds
@@ -121,6 +123,18 @@ def skipped_if_missing(config: pytest.Config) -> Iterator[None]:
         if config.getoption("--tier") == TEST:
             pytest.fail(f"{missing}, so it belongs to the tier {FULL} (tests/tiers.toml)", pytrace=False)
         pytest.skip(str(missing))
+
+
+@pytest.fixture(autouse=True)
+def _no_log_of_a_process() -> Iterator[None]:
+    """A command that serves makes the log its own. In this process, its stream is closed after the test."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.setLevel(level)
+    for handler in root.handlers[:]:
+        if isinstance(handler.formatter, JsonFormatter):
+            root.removeHandler(handler)
 
 
 @pytest.fixture(autouse=True)
