@@ -90,6 +90,7 @@ LEFT_OUT: Mapping[str, str] = {
     "tests/faults/test_http_access.py": "about who may see pages; its stores do not matter",
     "tests/faults/test_http_bad_input.py": "does not depend on the ledger",
     "tests/faults/test_idempotency_keys.py": "copies an embedded ledger",
+    "tests/faults/test_ledger_back.py": "damages an embedded ledger on purpose",
     "tests/faults/test_link_security.py": "about the way to a source; the stores do not matter",
     "tests/faults/test_links.py": "about sources that fail and processes that die; the stores do not matter",
     "tests/faults/test_metadata_copy.py": "starts its cluster itself, on every ledger in turn",

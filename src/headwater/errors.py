@@ -319,5 +319,9 @@ class Halted(HeadwaterError):
     """A replica cannot continue: an unknown command, another digest, a newer level."""
 
 
+class LedgerWentBack(Halted):
+    """The ledger lacks records that it had. Nothing may be written before an operator has decided."""
+
+
 class DutyFailed(HeadwaterError):
     """A duty died without which the process cannot continue. The log has the traceback."""

@@ -108,6 +108,12 @@ async def _beats(scene: Scene) -> Background:
     return node.background
 
 
+async def _marks(scene: Scene) -> Background:
+    node = await scene.node()
+    node.domains.marks.mark = boom
+    return node.background
+
+
 async def _writer(scene: Scene) -> Background:
     node = await scene.node()
     made = await topic(node)
@@ -292,6 +298,7 @@ CASES: dict[str, Callable[[Scene], Awaitable[Background]]] = {
     "append": _append,
     "membership": _membership,
     "beats": _beats,
+    "marks": _marks,
     "writer": _writer,
     "housekeeping": _housekeeping,
     "groups": _groups,

@@ -15,8 +15,10 @@ from pathlib import Path
 from headwater import modes
 from headwater.app.absence import no_cluster
 from headwater.app.backup.receipt import folder_of
-from headwater.errors import ConfigError
+from headwater.errors import ConfigError, LedgerWentBack
+from headwater.ledger.marks import read_files
 from headwater.objects.local import PRIVATE, TEMPORARY
+from headwater.replica.marking import MARK_PATH, WHAT_TO_DO
 from headwater.settings.objects import local_path
 from headwater.settings.settings import Settings
 
@@ -56,11 +58,12 @@ def is_used(settings: Settings) -> bool:
     return any(path is not None and data in path.parents for path in paths)
 
 
-def begin(settings: Settings, *, writing: bool = True, create: bool = False) -> None:
+def begin(settings: Settings, *, writing: bool = True, create: bool = False, accepting: bool = False) -> None:
     """Call this before a process opens the ledger of a data directory.
 
-    Raises if the ledger's file has another format, before anything is changed, and for a backup that is not whole.
-    Unless the process may create a cluster, it raises if there is none.
+    Raises if the ledger's file has another format or, unless that is about to be accepted, has gone back, before
+    anything is changed; and for a backup that is not whole. Unless the process may create a cluster, it raises if there
+    is none.
     """
     ledger = local_path(settings.ledger_url, "sqlite")
     if ledger is not None:
@@ -68,6 +71,8 @@ def begin(settings: Settings, *, writing: bool = True, create: bool = False) -> 
 
         try:
             check_format(ledger)
+            if not accepting and not folder_of(Path(settings.data).absolute()).is_dir():
+                _check_not_gone_back(ledger, local_path(settings.objects_url, "file"))
             if not create and not (ledger.exists() and ledger.stat().st_size):
                 raise no_cluster(settings)
         except OSError as error:
@@ -81,6 +86,24 @@ def begin(settings: Settings, *, writing: bool = True, create: bool = False) -> 
         take_over(data)
     else:
         check_whole(data)
+
+
+def _check_not_gone_back(ledger: Path, objects: Path | None) -> None:
+    """Raise if a ledger lacks what marks know of. Whether it has come as far is checked once more when it is read."""
+    from headwater.ledger.sqlite.ledger import mark_of
+    from headwater.ledger.sqlite.peek import what_is_missing
+
+    beside = mark_of(ledger)
+    marks, shared = read_files([beside]), read_files([objects / MARK_PATH] if objects is not None else [])
+    if not (ledger.exists() and ledger.stat().st_size):
+        wal = objects / "wal" if objects is not None else None
+        if not marks and not shared and not (wal is not None and wal.is_dir() and any(wal.rglob("*.wo*"))):
+            return
+        missing = "it is empty, and there are objects of its records"
+    else:
+        missing = what_is_missing(ledger, [*marks, *(mark for mark in shared if mark.place == str(beside))])
+    if missing:
+        raise LedgerWentBack(f"the ledger {ledger} has gone back: {missing}. {WHAT_TO_DO}")
 
 
 def _prepare_data(data: Path, objects: Path | None, ledger: Path | None, mode: int) -> None:

@@ -19,7 +19,8 @@ class Coded(BadInput):
 
 CODES = e.table({
     ErrorCode.unknown_server_error: (
-        e.HeadwaterError, e.ClientError, e.ObjectMissing, e.ForeignCommit, e.Truncated, e.Halted, e.DutyFailed,
+        e.HeadwaterError, e.ClientError, e.ObjectMissing, e.ForeignCommit, e.Truncated, e.Halted,
+        e.LedgerWentBack, e.DutyFailed,
     ),
     ErrorCode.not_leader_or_follower: (
         e.Retriable, e.OutcomeUnknown, e.Overloaded, e.EpochLost, e.NotReady, e.NoEngine, e.SnapshotGone,

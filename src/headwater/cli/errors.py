@@ -30,7 +30,7 @@ CODES = e.table({
         e.BadValue, e.Exists, e.LimitReached, e.InternalTopic, e.CompactedTopic, e.SchemaRefused, e.StatementRefused,
         e.QueryFailed, e.QueryLimit, e.QueryCancelled,
     ),
-    LEDGER: (e.Truncated, e.Halted),
+    LEDGER: (e.Truncated, e.Halted, e.LedgerWentBack),
     DUTY: (e.DutyFailed,),
 })  # fmt: skip
 

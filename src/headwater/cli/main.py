@@ -169,7 +169,7 @@ def checkpoint(
     domain: Annotated[int, typer.Option()],
 ) -> None:
     """Write a checkpoint of one domain and truncate its ledger. Brokers run this as a child process."""
-    from headwater.app.checkpointing import run
+    from headwater.app.ledgers.checkpointing import run
 
     asyncio.run(run(ledger, objects, domain))
 

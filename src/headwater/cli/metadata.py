@@ -7,21 +7,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headwater.cli.common import Output, OutputOption, put, put_json, put_table, run
+from headwater.cli.common import Output, OutputOption, fail, put, put_json, put_table, run
 from headwater.cli.table_common import ConfigOption, DataOption
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from headwater.app.copying import CopiedDomain
+    from headwater.app.ledgers.copying import CopiedDomain
 
 
 def register(app: typer.Typer) -> None:
     """Add the group `metadata`."""
     group = typer.Typer(
-        name="metadata", help="Ledgers: copy the metadata of a cluster, show its clocks.", no_args_is_help=True
+        name="metadata",
+        help="Ledgers: copy the metadata of a cluster, go on after a loss, show its clocks.",
+        no_args_is_help=True,
     )
     group.command("copy")(copy)
+    group.command("accept")(accept)
     group.command("clock")(clock)
     app.add_typer(group)
 
@@ -59,6 +62,45 @@ def copy(
         [(c.domain, c.source_position, c.target_position, c.image_bytes, f"{c.fingerprint:08x}") for c in copied],
     )
     put(b"both ledgers have the same state; start every process with the new ledger, and none with the old one\n")
+
+
+def accept(
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    data: DataOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Go on with a ledger that has gone back, without what it has lost. Shows first what that is.
+
+    Stop all processes of the cluster before.
+    """
+    from headwater.app.ledgers import accepting
+    from headwater.errors import ConfigError
+    from headwater.replica.marking import moment
+    from headwater.settings.settings import load
+
+    settings = load(config, flags={"data": data})
+    loss = run(accepting.look(settings))
+    put(f"{loss.reason.partition('. ')[0]}.\n\n".encode())
+    put_table(
+        ("DOMAIN", "THE LEDGER ENDS AT", "IT HAD COME TO"),
+        [(line.domain, moment(line.ends_ms), moment(line.came_to_ms)) for line in loss.domains],
+    )
+    put(_PRICE.format(loss.forgotten, loss.forgotten_bytes, loss.missing).encode())
+    if not yes:
+        if not sys.stdin.isatty():
+            fail(ConfigError("say that this is lost for good with --yes; nothing was changed"))
+        typer.confirm("Is this lost for good?", abort=True, err=True)
+    life = run(accepting.accept(settings, loss))
+    put(f"the loss is accepted, and the ledger goes on as {life}: start the processes again\n".encode())
+
+
+_PRICE = """
+What was acknowledged between the two times is lost: records, topics, users, rights, offsets of groups. Its offsets
+will be given to other records: consumers that have read them would miss those, so set their groups back. Transactions
+that are open in the ledger are aborted by their time-outs. {} WAL objects and segments ({} bytes) are known to no
+record any more and will be deleted: copy them first, if they may be needed. {} that the ledger names are gone; their
+records cannot be read. Every table is written anew, with higher numbers of versions, and without its older versions.
+"""
 
 
 def clock(data: DataOption = None, config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
@@ -104,7 +146,7 @@ def _moment(ms: int) -> str:
 
 
 async def _copy(source_url: str, target_url: str, objects_url: str, force: bool) -> list[CopiedDomain]:
-    from headwater.app.copying import LedgerCopy
+    from headwater.app.ledgers.copying import LedgerCopy
     from headwater.clock import SystemChance, SystemClock
     from headwater.errors import ConfigError
     from headwater.ledger import open_ledger

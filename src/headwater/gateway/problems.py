@@ -213,7 +213,8 @@ BAD_VALUE, UNKNOWN_TOPIC = 40002, 40403
 """Codes of the REST Proxy: what Kafka refuses as invalid; a topic or a partition that does not exist."""
 ERRORS = e.table({
     Row(INTERNAL): (
-        e.HeadwaterError, e.ClientError, e.ObjectMissing, e.ForeignCommit, e.Truncated, e.Halted, e.DutyFailed,
+        e.HeadwaterError, e.ClientError, e.ObjectMissing, e.ForeignCommit, e.Truncated, e.Halted,
+        e.LedgerWentBack, e.DutyFailed,
     ),
     Row(UNAVAILABLE): (e.Retriable, e.StoreUnavailable, e.EpochLost, e.NotReady, e.SnapshotGone, e.RegistryUnavailable),
     Row(STORE_FULL): (e.StoreFull,),

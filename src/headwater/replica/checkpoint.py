@@ -1,6 +1,7 @@
 """Checkpoints: the state at one position, stored as an object, so that the ledger can be truncated.
 
-An object is `HWTRCK3`, domain u32, position u64, a CRC32C u32 of the image, and the image. The digit is the format
+An object is a header and the image of the state. The header is `HWTRCK3`, domain u32, position u64, ledger time u64,
+the ledger's life (16 bytes), a CRC32C u32 of the image, and one of the header before it. The digit is the format
 number. Two checkpoints are kept. The ledger is truncated through the older one, so nothing is lost if the newest is
 damaged. If no checkpoint can be read and the ledger was never truncated, its records are applied from the first one.
 
@@ -17,17 +18,20 @@ import gc
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from crc32c import crc32c
 
 from headwater.errors import Damaged, Halted, ObjectMissing, Truncated
 from headwater.ledger.contract import Entry, Ledger, Pointer
 from headwater.objects import ObjectStore
-from headwater.state.machine import State, format_of
+from headwater.state.machine import State
 from headwater.state.records import FORMAT, Record, decode, other_format
 from headwater.types import Domain, Position
 
-_HEADER = struct.Struct(">7sIQI")
+_HEADER = struct.Struct(">7sIQQ16sI")
+_CRC = struct.Struct(">I")
+HEADER_BYTES = _HEADER.size + _CRC.size
 _NAME = b"HWTRCK"
 MAGIC = _NAME + b"%d" % FORMAT
 READ_CHUNK = 1000
@@ -48,15 +52,42 @@ class BadCheckpoint:
         return f"{self.path} ({self.reason})"
 
 
+class CheckpointHead(NamedTuple):
+    """What a checkpoint says before its image."""
+
+    domain: int
+    position: int
+    time_ms: int
+    life: str
+    image_crc: int
+
+
+def directory_of(domain: Domain) -> str:
+    """Where the checkpoints of a domain are."""
+    return f"meta/v1/domain={domain}/checkpoint/"
+
+
 def path_of(domain: Domain, position: Position, digest: int) -> str:
     """The path of a checkpoint. Two writers of the same position write the same bytes to the same path."""
-    return f"meta/v1/domain={domain}/checkpoint/{position:020d}-{digest:08x}.ckpt"
+    return f"{directory_of(domain)}{position:020d}-{digest:08x}.ckpt"
 
 
 def encode_checkpoint(state: State) -> bytes:
     """A state as the bytes of an object."""
     image = state.image()
-    return _HEADER.pack(MAGIC, state.domain, state.position, crc32c(image)) + image
+    life = bytes.fromhex(state.life).rjust(16, b"\0")
+    head = _HEADER.pack(MAGIC, state.domain, state.position, state.clock_ms, life, crc32c(image))
+    return head + _CRC.pack(crc32c(head)) + image
+
+
+def head_of(data: bytes) -> CheckpointHead:
+    """What the bytes of a checkpoint, or the first of them, say before the image. Raises `Damaged`."""
+    if len(data) < HEADER_BYTES:
+        raise Damaged(f"a checkpoint has only {len(data)} bytes")
+    magic, domain, position, time_ms, life, image_crc = _HEADER.unpack_from(data)
+    if magic != MAGIC or _CRC.unpack_from(data, _HEADER.size) != (crc32c(data[: _HEADER.size]),):
+        raise Damaged("the object is damaged, or not a checkpoint")
+    return CheckpointHead(domain, position, time_ms, life.hex() if any(life) else "", image_crc)
 
 
 def decode_checkpoint(data: bytes, state: State, expected: Position | None = None) -> None:
@@ -75,20 +106,21 @@ def decode_checkpoint(data: bytes, state: State, expected: Position | None = Non
 
 def _checked(data: bytes, own: Domain, expected: Position | None) -> tuple[Position, bytes]:
     """The position and the image of a checkpoint, after all checks that need no state."""
-    if len(data) < _HEADER.size:
+    if len(data) < HEADER_BYTES:
         raise Damaged(f"a checkpoint has only {len(data)} bytes")
-    magic, domain, position, crc = _HEADER.unpack_from(data)
-    image = data[_HEADER.size :]
-    sound = crc32c(image) == crc
+    magic = data[: len(MAGIC)]
     if magic != MAGIC and magic.startswith(_NAME) and magic[len(_NAME) :].isdigit():
-        number = int(magic[len(_NAME) :])
-        if not sound or format_of(image) == number:  # else the digit itself was damaged
-            raise Halted(other_format("the checkpoint", number))
-    if magic != MAGIC or domain != own or not sound:
+        sound = _CRC.unpack_from(data, _HEADER.size) == (crc32c(MAGIC + data[len(MAGIC) : _HEADER.size]),)
+        if not sound:  # else the digit itself was damaged
+            raise Halted(other_format("the checkpoint", int(magic[len(_NAME) :])))
+    head, image = head_of(data), data[HEADER_BYTES:]
+    if head.domain != own or crc32c(image) != head.image_crc:
         raise Damaged(f"the object is damaged, or not a checkpoint of domain {own}")
-    if expected is not None and position != expected:
-        raise Damaged(f"the object says that it is of position {position}, and the ledger that it is of {expected}")
-    return Position(position), image
+    if expected is not None and head.position != expected:
+        raise Damaged(
+            f"the object says that it is of position {head.position}, and the ledger that it is of {expected}"
+        )
+    return Position(head.position), image
 
 
 async def load_state(ledger: Ledger, store: ObjectStore, state: State) -> list[BadCheckpoint]:

@@ -16,6 +16,7 @@ from headwater.ledger import open_ledger
 from headwater.ledger.contract import Ledger
 from headwater.objects import ObjectStore, open_store
 from headwater.replica.clocks import clock_words
+from headwater.replica.marking import Marks
 from headwater.replica.membership import COMMAND, SESSION_SECONDS, Membership
 from headwater.replica.replica import Replica
 from headwater.replica.room import Room
@@ -64,6 +65,7 @@ class Domains(Mapping[Domain, Replica[StreamsState]]):
             domain: Replica(ledger, store, make_streams(domain), clock, chance, self.background, self.room)
             for domain in STREAM_DOMAINS
         }
+        self.marks = Marks(ledger, store)
         self.membership = Membership(
             ledger,
             self.cluster,
@@ -105,11 +107,16 @@ class Domains(Mapping[Domain, Replica[StreamsState]]):
     def __len__(self) -> int:
         return len(self._streams)
 
-    async def follow(self) -> None:
-        """Catch up with every domain, and follow them from then on."""
+    async def follow(self, *, accepting: bool = False) -> None:
+        """Catch up with every domain, and follow them from then on.
+
+        Raises if the ledger has gone back, unless the caller is about to accept that.
+        """
         await self.cluster.start()
         for replica in self._streams.values():
             await replica.start()
+        if not accepting:
+            await self.marks.check(self.cluster.state, [replica.state for replica in self._streams.values()])
 
     async def bad_checkpoints(self) -> list[str]:
         """Checkpoints that could not be read when this process was started, and that are not replaced yet."""
@@ -125,10 +132,12 @@ class Domains(Mapping[Domain, Replica[StreamsState]]):
         """Take an epoch, so that the process can append, and keep it."""
         await self.membership.join()
         self.membership.start()
+        self.marks.start(self.background, self.cluster, self._streams)
 
     async def leave(self) -> None:
         """Fence the process's own epoch and stop following."""
         await self.membership.leave()
+        await self.marks.end(self.cluster, self._streams)
         for replica in self._streams.values():
             await replica.close()
         await self.cluster.close()

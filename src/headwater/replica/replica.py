@@ -21,6 +21,7 @@ from headwater.clock import Chance, Clock
 from headwater.errors import (
     EpochLost,
     Halted,
+    LedgerWentBack,
     OutcomeUnknown,
     Overloaded,
     Retriable,
@@ -28,11 +29,12 @@ from headwater.errors import (
     Truncated,
 )
 from headwater.ledger.contract import MAX_RECORD_BYTES, Ledger
+from headwater.ledger.marks import crc_of
 from headwater.objects import ObjectStore
 from headwater.replica.checkpoint import BadCheckpoint, check_dense, load_state, record_of, still_bad
 from headwater.replica.room import LEDGER, Room
 from headwater.replica.watch import Watch
-from headwater.state.commands.base import Check
+from headwater.state.commands.base import Accept, Check
 from headwater.state.commands.cluster import TakeEpoch
 from headwater.state.machine import State
 from headwater.state.records import Command, Record, encode_command, encode_record
@@ -96,6 +98,8 @@ class Replica(Generic[S]):
         self.last_contact = clock.monotonic()
         self.covered_ms = -1
         """The ledger time of the newest stored checkpoint that this replica knows; -1 if it knows none."""
+        self.crc = 0
+        """The checksum of the newest record; 0 if a checkpoint was the last that was read."""
         self.bytes_applied = 0
         self.records_applied = 0
         self.attempts = 0
@@ -175,7 +179,7 @@ class Replica(Generic[S]):
         size = sum(len(memoryview(raw)) for raw in encoded)
         if self._halted is not None:
             future.set_exception(self._halted)
-        elif not self._epoch and not isinstance(commands[0], TakeEpoch):
+        elif not self._epoch and not isinstance(commands[0], TakeEpoch | Accept):
             future.set_exception(EpochLost(f"the process currently has no epoch in domain {self.domain}"))
         elif size > RECORD_TARGET:
             raise ValueError(f"the commands have {size} bytes; a record holds {RECORD_TARGET}")
@@ -258,7 +262,7 @@ class Replica(Generic[S]):
                     self.commits += 1
                     self.room.worked(LEDGER)
                     self._contacted()
-                    await self._meet_own(position, record, len(data))
+                    await self._meet_own(position, record, data)
                     return
                 with contextlib.suppress(TimeoutError):
                     # Not `wait_for`: before Python 3.12 it loses a cancellation that comes together with the event.
@@ -272,10 +276,10 @@ class Replica(Generic[S]):
         finally:
             self._inflight = None
 
-    async def _meet_own(self, position: Position, record: Record, size: int) -> None:
+    async def _meet_own(self, position: Position, record: Record, data: bytes) -> None:
         """Apply the record that was just appended: directly if it is the next one, else by reading up to it."""
         if self._ledger.dense and position == self.state.position + 1:
-            self._apply(position, record, size)
+            self._apply(position, record, data)
             return
         while self.state.position < position and self._inflight is not None:
             try:
@@ -311,7 +315,13 @@ class Replica(Generic[S]):
         await asyncio.shield(self._looking)
 
     async def _look(self) -> None:
+        reached = self.state.position
         last = await self._ledger.last(self.domain)
+        if last < reached:
+            raise LedgerWentBack(
+                f"the ledger has gone back while this process ran: domain {self.domain} ends at {last}, and this "
+                f"process has read it up to {reached}"
+            )
         self._contacted()
         await self._catch_up(last)
 
@@ -332,13 +342,14 @@ class Replica(Generic[S]):
                 check_dense(self._ledger, self.state, entries)
                 for entry in entries:
                     if entry.position > self.state.position:
-                        self._apply(entry.position, record_of(self.domain, entry), len(entry.data))
+                        self._apply(entry.position, record_of(self.domain, entry), entry.data)
                 if len(entries) == READ_CHUNK:
                     await asyncio.sleep(0)
 
-    def _apply(self, position: Position, record: Record, size: int) -> None:
+    def _apply(self, position: Position, record: Record, data: bytes) -> None:
         results = self.state.apply(position, record)
-        self.bytes_applied += size
+        self.crc = crc_of(data)
+        self.bytes_applied += len(data)
         self.records_applied += 1
         if record.epoch != self._epoch or (not self._epoch and not self._is_own(record)):
             if self._epoch and self.state.is_fenced(self._epoch):
@@ -377,6 +388,7 @@ class Replica(Generic[S]):
 
     async def _load(self) -> None:
         self.bad_checkpoints = await load_state(self._ledger, self._store, self.state)
+        self.crc = 0
         for bad in self.bad_checkpoints:
             log.warning(
                 "a checkpoint cannot be read: the records of the ledger are applied instead",

@@ -21,7 +21,7 @@ import msgspec
 
 from headwater.errors import Halted
 from headwater.state.clocks import Clocks, ClocksImage
-from headwater.state.commands.base import Check, Fence, SetLevel, TakeLease, Tick
+from headwater.state.commands.base import Accept, Check, Fence, SetLevel, TakeLease, Tick
 from headwater.state.records import FORMAT, Command, Record, other_format
 from headwater.state.results import Done, Reason, Refused, Result
 from headwater.types import Domain, Position
@@ -41,6 +41,7 @@ UPGRADE = "run `headwater cluster upgrade`"
 
 DIGESTS_KEPT = 256
 MAX_LEASES = 10_000
+LIVES_KEPT = 100
 MAX_LEASE_NAME = 400
 
 
@@ -80,6 +81,18 @@ class EpochSet:
             self._starts.insert(i, epoch)
             self._ends.insert(i, epoch + 1)
 
+    def extend(self, end: int) -> None:
+        """Add all epochs before one."""
+        starts, ends = [1], [max(end, 1)]
+        for start, stop in self.ranges():
+            if start <= ends[0]:
+                ends[0] = max(ends[0], stop)
+            else:
+                starts.append(start)
+                ends.append(stop)
+        if ends[0] > 1:
+            self._starts, self._ends = starts, ends
+
     def ranges(self) -> Iterator[tuple[int, int]]:
         """Half-open ranges in ascending order."""
         return zip(self._starts, self._ends, strict=True)
@@ -102,6 +115,7 @@ class BaseImage(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
     fenced: list[tuple[int, int]]
     leases: dict[str, Lease]
     last_lease: int
+    lives: list[str]
 
 
 class _Preamble(msgspec.Struct, frozen=True, array_like=True):
@@ -124,11 +138,6 @@ class _Image(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 _preamble_decoder = msgspec.msgpack.Decoder(_Preamble)
 _image_decoder = msgspec.msgpack.Decoder(_Image)
-
-
-def format_of(image: bytes) -> int:
-    """The format number of an image, of any format."""
-    return _preamble_decoder.decode(image).format
 
 
 _S = TypeVar("_S", bound="State")
@@ -163,6 +172,8 @@ class Part(Generic[_S, _I]):
     """Called after an epoch was fenced."""
     leased: Callable[[_S, str], None] = _nothing
     """Called after a lease was taken or extended."""
+    accepted: Callable[[_S, Accept], None] = _nothing
+    """Called after the loss of the ledger's end was accepted."""
     dropped: Callable[[_S, Sequence[int]], None] = _nothing
     """Called before streams are dropped."""
 
@@ -186,6 +197,8 @@ class State:
         self._fenced = EpochSet()
         self._leases: dict[str, Lease] = {}
         self._last_lease = 0
+        self.lives: list[str] = []
+        """The names that the ledger took when it went on without its lost end (`Accept`), the newest last."""
         self._judges = self._judges_now()
 
     def parts(self) -> list[Part[Any, Any]]:
@@ -230,6 +243,11 @@ class State:
         """The counter of the epoch's newest applied record."""
         writer = self.clocks.get(epoch)
         return writer.counter if writer is not None else 0
+
+    @property
+    def life(self) -> str:
+        """The ledger's present name for itself: 32 hexadecimal digits; empty if it has never lost its end."""
+        return self.lives[-1] if self.lives else ""
 
     @property
     def date_ms(self) -> int:
@@ -279,7 +297,7 @@ class State:
 
     def _open_to_all(self, record: Record) -> bool:
         """Whether a record may be written by a process without an epoch."""
-        return False
+        return all(isinstance(command, Accept) for command in record.commands)
 
     def heard_ms(self, epoch: int) -> int:
         """The wall clock of the last record of an epoch, or -1 if there is none."""
@@ -349,6 +367,22 @@ class State:
             self.roll("level", command.level, command.build)
         return Done(self.level)
 
+    def accept(self, epoch: int, command: Accept) -> Result:
+        """Go on without the lost end of the ledger: fence all epochs, and let every part skip numbers."""
+        if not command.life or command.epoch < 1 or command.producer < 1 or command.skip < 0:
+            return Refused(Reason.INVALID, "a life needs a name, and numbers to begin with")
+        if command.life in self.lives:
+            return Done()
+        for writer in self.writers():
+            self.fence(epoch, Fence(writer))
+        self._fenced.extend(command.epoch)
+        self.lives.append(command.life)
+        del self.lives[:-LIVES_KEPT]
+        for part in self.parts():
+            part.accepted(self, command)
+        self.roll("accept", command.life)
+        return Done()
+
     # --- checkpoints -------------------------------------------------------------------------------
 
     def image(self) -> bytes:
@@ -360,6 +394,7 @@ class State:
             fenced=list(self._fenced.ranges()),
             leases=dict(self._leases),
             last_lease=self._last_lease,
+            lives=list(self.lives),
         )
         parts = [(part.name, part.format, part.pack(self)) for part in self.parts()]
         return msgspec.msgpack.encode((FORMAT, self.level, self.build, base, parts))
@@ -406,6 +441,7 @@ class State:
         self._fenced = EpochSet(base.fenced)
         self._leases = dict(base.leases)
         self._last_lease = base.last_lease
+        self.lives = list(base.lives)
 
 
 def needs_build(level: int, build: str) -> str:
@@ -432,5 +468,6 @@ COMMON: Mapping[type, Judge] = {
     Check: State._check,
     TakeLease: State._take_lease,
     SetLevel: State.set_level,
+    Accept: State.accept,
 }
 """The commands that every domain takes."""

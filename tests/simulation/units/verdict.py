@@ -7,7 +7,7 @@ import random
 
 import pyarrow.parquet as pq
 
-from headwater.app.copying import LedgerCopy
+from headwater.app.ledgers.copying import LedgerCopy
 from headwater.ledger.memory import MemoryLedger
 from headwater.replica.checkpoint import load_state, replay
 from headwater.state.commands.streams import EndIs

@@ -20,7 +20,7 @@ def loose(data: Path) -> None:
     """The directory of an earlier build, open to everybody."""
     for name in ("run", "objects/meta/v1/domain=1", "objects/wal/v1", "objects/tables/t", "objects/.tmp"):
         (data / name).mkdir(parents=True)
-    for name in ("run/broker-1.json", "objects/meta/v1/domain=1/a.ckpt", "objects/wal/v1/a.wo", "ledger.db"):
+    for name in ("run/broker-1.json", "objects/meta/v1/domain=1/a.ckpt", "objects/wal/v1/a", "ledger.db"):
         (data / name).touch()
     for path in (data, *data.rglob("*")):
         path.chmod(0o777 if path.is_dir() else 0o666)

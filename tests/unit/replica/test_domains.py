@@ -37,7 +37,7 @@ def test_the_life_of_a_process() -> None:
         [member] = domains.cluster.state.processes.values()
         assert (member.epoch, member.zone) == (domains.membership.epoch, "a")
         running = {report.name for report in domains.background.reports()}
-        assert running == {"follow-0", "append-0", "follow-1", "append-1", "beats", "membership"}
+        assert running == {"follow-0", "append-0", "follow-1", "append-1", "beats", "membership", "marks-objects"}
         await domains.close()
         assert domains.background.reports() == []
         await domains.close()

@@ -28,3 +28,16 @@ def test_an_epoch_set_is_a_set(epochs: list[int]) -> None:
     assert [epoch in found for epoch in range(45)] == [epoch in wanted for epoch in range(45)]
     again = EpochSet(list(found.ranges()))
     assert list(again.ranges()) == list(found.ranges())
+
+
+@promise("M2")
+@given(st.lists(st.integers(1, 40), max_size=60), st.integers(0, 45))
+def test_all_epochs_before_one_are_added(epochs: list[int], end: int) -> None:
+    found = EpochSet()
+    for epoch in epochs:
+        found.add(epoch)
+    found.extend(end)
+    wanted = {*epochs, *range(1, end)}
+    ranges = list(found.ranges())
+    assert [e for start, stop in ranges for e in range(start, stop)] == sorted(wanted)
+    assert all(stop < start for (_, stop), (start, _) in pairwise(ranges))

@@ -13,7 +13,8 @@ class Unsupported(BadInput):
 
 STATUSES = e.table({
     "INTERNAL": (
-        e.HeadwaterError, e.ClientError, e.ObjectMissing, e.ForeignCommit, e.Truncated, e.Halted, e.DutyFailed,
+        e.HeadwaterError, e.ClientError, e.ObjectMissing, e.ForeignCommit, e.Truncated, e.Halted,
+        e.LedgerWentBack, e.DutyFailed,
     ),
     "UNAVAILABLE": (
         e.Retriable, e.StoreUnavailable, e.StoreFull, e.OutcomeUnknown, e.EpochLost, e.NotReady, e.NoEngine,

@@ -68,6 +68,11 @@ _UNIX_PATH_LIMIT = 100
 _T = TypeVar("_T")
 
 
+def mark_of(path: Path) -> Path:
+    """The file of marks beside a ledger."""
+    return path.with_name(f"{path.name}-mark")
+
+
 def check_format(path: Path) -> None:
     """Refuse a file of another format before SQLite opens it, because opening may change the file."""
     try:
@@ -109,6 +114,7 @@ class SqliteLedger:
 
     def __init__(self, path: Path, background: Background | None = None) -> None:
         self._path = path
+        self.mark_path = mark_of(path)
         check_format(path)
         self._background = background or Background()
         _make_private(path)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from headwater import modes
 from headwater.errors import ConfigError, StoreFull, StoreUnavailable
-from headwater.ledger.sqlite.ledger import check_format
+from headwater.ledger.sqlite.ledger import check_format, mark_of
 
 LOCK_SECONDS = 5.0
 _BESIDE = ("-wal", "-shm", "-journal")
@@ -47,6 +47,7 @@ def exchange(staged: Path, path: Path) -> None:
     merge_log(staged)
     if path.exists():
         merge_log(path)
+    mark_of(path).unlink(missing_ok=True)
     os.rename(staged, path)
     _sync(path.parent)
 
@@ -57,6 +58,7 @@ def remove_ledger(path: Path) -> None:
         for suffix in ("", *_BESIDE):
             Path(f"{name}{suffix}").unlink(missing_ok=True)
     Path(f"{path}.lock").unlink(missing_ok=True)
+    mark_of(path).unlink(missing_ok=True)
     notices = Path(f"{path}-notices")
     if notices.is_dir():
         for left in notices.iterdir():

@@ -91,7 +91,7 @@ class ClusterDomain(State):
             self.on_change()
 
     def _open_to_all(self, record: Record) -> bool:
-        return all(isinstance(command, TakeEpoch) for command in record.commands)
+        return all(isinstance(command, TakeEpoch) for command in record.commands) or super()._open_to_all(record)
 
     @property
     def unused(self) -> bool:

@@ -8,7 +8,7 @@ import hashlib
 import msgspec
 
 from headwater.state.cluster.domain import NO_NODE, ClusterDomain, Process
-from headwater.state.commands.base import Fence, SetLevel
+from headwater.state.commands.base import Accept, Fence, SetLevel
 from headwater.state.commands.cluster import AllocateProducers, TakeEpoch
 from headwater.state.machine import Part
 from headwater.state.results import Done, Reason, Refused, Result
@@ -82,6 +82,13 @@ def _allocate_producers(state: ClusterDomain, epoch: int, command: AllocateProdu
     return Done(first)
 
 
+def _accepted(state: ClusterDomain, command: Accept) -> None:
+    state.next_epoch = max(state.next_epoch, command.epoch)
+    state.next_producer = max(state.next_producer, command.producer)
+    for process in list(state.processes):  # one that has taken its epoch, and written nothing since
+        state.fence(0, Fence(process))
+
+
 class ProcessesImage(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """The processes of a cluster inside a checkpoint."""
 
@@ -109,4 +116,5 @@ PART: Part[ClusterDomain, ProcessesImage] = Part(
     unpack=_unpack,
     empty=lambda: ProcessesImage([], "", 1, 1),
     fenced=_fenced,
+    accepted=_accepted,
 )

@@ -51,4 +51,20 @@ class SetLevel(Command, frozen=True, tag="level"):
     """The first build that knows the level."""
 
 
-CommonCommand: TypeAlias = Tick | Fence | Check | TakeLease | SetLevel
+class Accept(Command, frozen=True, tag="accept"):
+    """Go on from here, although the ledger had come further before it lost its end.
+
+    Numbers that the lost end may have given away are not given again. A second one of the same `life` changes nothing.
+    """
+
+    life: str
+    """The ledger's new name for itself. Marks of earlier lives count no more."""
+    epoch: int
+    """The next epoch that is assigned. All before it are fenced."""
+    producer: int
+    """The next producer id that is assigned."""
+    skip: int
+    """How many numbers of files and versions are left out."""
+
+
+CommonCommand: TypeAlias = Tick | Fence | Check | TakeLease | SetLevel | Accept

@@ -15,6 +15,7 @@ from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
 
+from headwater.state.commands.base import Accept
 from headwater.state.commands.tables import (
     Expired,
     Follow,
@@ -387,6 +388,12 @@ def _unpack(state: StreamsDomain, image: TablesImage) -> None:
     state.settles = image.settles
 
 
+def _accepted(state: StreamsDomain, command: Accept) -> None:
+    state.last_file += command.skip
+    for table in state.tables.values():
+        table.skip(command.skip)
+
+
 PART: Part[StreamsDomain, TablesImage] = Part(
     name="tables",
     commands={
@@ -408,4 +415,5 @@ PART: Part[StreamsDomain, TablesImage] = Part(
     empty=lambda: TablesImage([], 0, [], False),
     leased=_leased_to,
     dropped=_drop_tables,
+    accepted=_accepted,
 )

@@ -248,6 +248,15 @@ class TopicTable:
             keep += 1
         del self.journal[:keep]
 
+    def skip(self, count: int) -> None:
+        """Leave out numbers of versions, which followers may have seen, and let every follower write its table anew."""
+        self.passed = self.ends_at(self.last_sequence)
+        self.last_sequence += count
+        self.journal.clear()
+        self.expiry = None
+        if not self.dropped:  # else the table is dropped from the catalogs first
+            self.followers.clear()
+
     def ripe(self) -> list[DataFile]:
         """Files that no index entry names and no follower needs. Those that no hold keeps can be deleted."""
         if self.dropped:

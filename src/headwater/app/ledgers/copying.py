@@ -75,7 +75,7 @@ class LedgerCopy:
             if await self._target.pointer(domain) or await _has_records(self._target, domain, Position(0)):
                 raise ConfigError(f"the target already has records of domain {domain}; copy into an empty ledger")
         if not force:
-            await self._check_nobody_lives()
+            await check_nobody_lives(self._source, self._clock)
         states = [await self._fold(domain, report) for domain in COPIED_DOMAINS]
         ends = {state.domain: state.position for state in states}
         await self._check_unmoved(ends, "nothing was copied")
@@ -84,23 +84,6 @@ class LedgerCopy:
         return copied
 
     # --- the source ----------------------------------------------------------------------------------------
-
-    async def _check_nobody_lives(self) -> None:
-        """Raise if a process uses the source.
-
-        The beat of a live process changes several times in a session. That of a killed process stays as it was.
-        """
-        first = {beat.process: beat.count for beat in await self._source.beats()}
-        start = self._clock.monotonic()
-        while first and self._clock.monotonic() - start < SESSION_SECONDS:
-            await asyncio.sleep(LOOK_SECONDS)
-            now = await self._source.beats()
-            living = sorted(beat.process for beat in now if first.get(beat.process) != beat.count)
-            if living:
-                raise ConfigError(
-                    f"{len(living)} processes use the source ({living[0]}); "
-                    "stop all brokers, compactors and gateways first"
-                )
 
     async def _fold(self, domain: Domain, report: Progress) -> State:
         state = new_state(domain)
@@ -168,6 +151,23 @@ class LedgerCopy:
                     raise
                 await asyncio.sleep(PAUSE_SECONDS * (0.5 + self._chance.fraction()))
         raise AssertionError("unreachable")
+
+
+async def check_nobody_lives(ledger: Ledger, clock: Clock) -> None:
+    """Raise if a process uses a ledger.
+
+    The beat of a live process changes several times in a session. That of a killed process stays as it was.
+    """
+    first = {beat.process: beat.count for beat in await ledger.beats()}
+    start = clock.monotonic()
+    while first and clock.monotonic() - start < SESSION_SECONDS:
+        await asyncio.sleep(LOOK_SECONDS)
+        now = await ledger.beats()
+        living = sorted(beat.process for beat in now if first.get(beat.process) != beat.count)
+        if living:
+            raise ConfigError(
+                f"{len(living)} processes use the ledger ({living[0]}); stop all brokers, compactors and gateways first"
+            )
 
 
 NOTHING = encode_record(Epoch(0), 0, 0, 0, [])

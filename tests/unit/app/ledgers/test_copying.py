@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from kio.schema.errors import ErrorCode
 
-from headwater.app.copying import NOTHING, LedgerCopy, fingerprint_of
+from headwater.app.ledgers.copying import NOTHING, LedgerCopy, fingerprint_of
 from headwater.clock import SystemChance, SystemClock
 from headwater.errors import ConfigError, Damaged, OutcomeUnknown
 from headwater.ledger.contract import Entry, Ledger, Pointer

@@ -1,0 +1,1 @@
+"""Commands about ledgers: checkpoints, copies, and going on after a loss."""
