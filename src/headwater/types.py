@@ -23,6 +23,10 @@ NodeId = NewType("NodeId", int)
 """A broker's id in Kafka's protocol."""
 
 CLUSTER: Domain = Domain(0)
+STREAM_DOMAINS = (Domain(1),)
+"""The domains that hold streams."""
+DOMAINS = (CLUSTER, *STREAM_DOMAINS)
+"""All domains of a cluster."""
 
 LAST_MS = 253_402_300_799_999
 """The last millisecond of the year 9999. Tables show no later time."""

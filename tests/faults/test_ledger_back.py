@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import shutil
 import sqlite3
@@ -15,6 +16,8 @@ import pytest
 from harness.headwater import QUICK_LAKE
 from harness.patience import eventually
 from harness.process import headwater
+from harness.s3 import BUCKET
+from harness.stores import Stores
 from headwater.cli.errors import INPUT, LEDGER
 from headwater.ledger.marks import read_files
 from headwater.replica.marking import MARK_PATH
@@ -130,6 +133,77 @@ def test_it_is_refused_and_nothing_is_touched(
     assert asked.returncode == INPUT and "nothing was changed" in asked.stderr, asked.stderr
     assert "IT HAD COME TO" in asked.stdout
     assert fingerprint(copy) == before
+
+
+@promise("M1", "M3")
+def test_it_goes_back_under_a_running_cluster(sound: tuple[Path, Path], tmp_path: Path) -> None:
+    """Positions are given again: whoever meets that ends, and `up` with it, so that nothing else is written."""
+    copy = shutil.copytree(sound[0], tmp_path / "data", ignore=shutil.ignore_patterns("*-notices"))
+    with Running(tmp_path / "server", lake=True, settings=QUICK_LAKE, data=copy) as server:
+        assert server.process is not None
+        with closing(sqlite3.connect(copy / "ledger.db", isolation_level=None, timeout=60)) as db:
+            db.execute("DELETE FROM records WHERE domain = 1 AND position > (SELECT max(position) - 3 FROM records "
+                       "WHERE domain = 1)")  # fmt: skip
+        with contextlib.suppress(OSError, EOFError), Raw(server.port) as raw:
+            raw.produce(TOPIC, fresh([b"never"]))
+        assert server.process.wait(timeout=60) == LEDGER
+        assert "has gone back while this process ran" in server.end_of_log()
+        server.kill_all()
+
+
+@promise("M1", "M3")
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("kind", ["etcd", "bucket"])
+def test_a_ledger_with_servers_of_its_own(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An older copy is put back, then nothing: all refuse it, no object changes, and the loss can be accepted."""
+    with Running(tmp_path / "server", ledger=kind) as server:
+        assert server.stores is not None
+        for name, value in server.variables.items():
+            monkeypatch.setenv(name, value)
+        objects = server.stores.s3.directory / "buckets" / BUCKET / "objects"
+        server.cli("topic", "create", TOPIC, "--bootstrap", server.bootstrap)
+        with Raw(server.port) as raw:
+            raw.produce(TOPIC, fresh([b"before"]))
+        server.stop()
+        with at_rest(server.stores) as ledger:
+            older = shutil.copytree(ledger, tmp_path / "older")
+        server.start()
+        with Raw(server.port) as raw:
+            raw.produce(TOPIC, fresh([b"lost"]))
+        server.stop()
+        before = fingerprint(objects)
+        for loss in (older, None):
+            with at_rest(server.stores) as ledger:
+                shutil.rmtree(ledger)
+                if loss is not None:
+                    shutil.copytree(loss, ledger)
+            doctor = headwater("doctor", "--config", str(server.config))
+            assert doctor.returncode == LEDGER and "metadata accept" in doctor.stderr, doctor.stderr
+        ended = headwater("up", *server.options, "--config", str(server.config))
+        assert ended.returncode == LEDGER and "metadata accept" in ended.stderr, ended.stderr
+        assert fingerprint(objects) == before
+        accepted = headwater("metadata", "accept", "--yes", "--config", str(server.config))
+        assert accepted.returncode == 0, accepted.stderr
+        server.start()
+        server.cli("topic", "create", TOPIC, "--bootstrap", server.bootstrap)
+        with Raw(server.port) as raw:
+            raw.produce(TOPIC, fresh([b"after"]))
+            assert values(raw.fetch(TOPIC, 0).records) == [(0, b"after")]
+
+
+@contextlib.contextmanager
+def at_rest(stores: Stores) -> Iterator[Path]:
+    """The directory of a ledger whose servers do not run until the block ends."""
+    if stores.metadata is None:
+        yield stores.s3.directory / "buckets" / BUCKET / "ledger"
+        return
+    etcd = stores.metadata
+    for node in range(len(etcd.names)):
+        etcd.kill(node)
+    yield etcd.directory
+    for node in range(len(etcd.names)):
+        etcd.spawn(node)
+    etcd.wait_healthy()
 
 
 @promise("M1", "M3", "T3")

@@ -13,7 +13,7 @@ from headwater import descriptors
 from headwater.app.signals import leave_on_signals
 from headwater.background import Background, Duty, OnDeath, launch
 from headwater.clock import SystemClock
-from headwater.errors import ConfigError, DutyFailed, HeadwaterError
+from headwater.errors import ConfigError, DutyFailed, HeadwaterError, LedgerWentBack
 from headwater.settings.settings import Settings
 
 log = logging.getLogger("headwater.process")
@@ -24,6 +24,10 @@ FAILED_SECONDS = 3.0
 """How long a process may take to stop after a duty has failed. It may wait for something that never happens."""
 FAILED_CODE = 7
 """The exit code of a process whose duty has failed."""
+INPUT_CODE = 1
+"""The exit code of a process whose settings or data directory are wrong."""
+LEDGER_CODE = 5
+"""The exit code of a process that cannot go on with the ledger as it is."""
 
 
 class ServerProcess(Protocol):
@@ -98,7 +102,7 @@ async def stopped(stop: Coroutine[Any, Any, None], background: Background) -> No
     await asyncio.wait([stopping], timeout=FAILED_SECONDS)
     if not stopping.done():
         log.critical("the process does not stop and is ended", extra={"seconds": FAILED_SECONDS})
-        os._exit(FAILED_CODE)
+        os._exit(LEDGER_CODE if isinstance(failure.__cause__, LedgerWentBack) else FAILED_CODE)
     error = stopping.exception()
     if error is not None:
         log.error("stopping failed", exc_info=error)

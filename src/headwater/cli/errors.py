@@ -57,6 +57,8 @@ def exit_code(error: BaseException) -> int:
     """The exit code of an error."""
     if isinstance(error, KeyboardInterrupt | asyncio.CancelledError):
         return INTERRUPTED
+    if isinstance(error, e.DutyFailed) and isinstance(error.__cause__, e.LedgerWentBack):
+        return LEDGER
     if isinstance(error, PermissionError | FileNotFoundError):
         return INPUT  # a file or directory that the user has named
     if isinstance(error, e.SchemaRefused) and error.reason in _ABSENT:

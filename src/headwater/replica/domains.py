@@ -16,7 +16,7 @@ from headwater.ledger import open_ledger
 from headwater.ledger.contract import Ledger
 from headwater.objects import ObjectStore, open_store
 from headwater.replica.clocks import clock_words
-from headwater.replica.marking import Marks
+from headwater.replica.marking import Marks, Seen
 from headwater.replica.membership import COMMAND, SESSION_SECONDS, Membership
 from headwater.replica.replica import Replica
 from headwater.replica.room import Room
@@ -25,10 +25,7 @@ from headwater.state.cluster.domain import NO_NODE
 from headwater.state.cluster.state import ClusterState
 from headwater.state.commands.cluster import Listener
 from headwater.state.streams.state import StreamsState
-from headwater.types import CLUSTER, Domain
-
-STREAM_DOMAINS = (Domain(1),)
-"""The domains that hold streams."""
+from headwater.types import CLUSTER, STREAM_DOMAINS, Domain
 
 
 def new_state(domain: Domain) -> ClusterState | StreamsState:
@@ -65,7 +62,7 @@ class Domains(Mapping[Domain, Replica[StreamsState]]):
             domain: Replica(ledger, store, make_streams(domain), clock, chance, self.background, self.room)
             for domain in STREAM_DOMAINS
         }
-        self.marks = Marks(ledger, store)
+        self.marks = Marks(ledger, store, serves=role != COMMAND or node != NO_NODE)
         self.membership = Membership(
             ledger,
             self.cluster,
@@ -107,16 +104,18 @@ class Domains(Mapping[Domain, Replica[StreamsState]]):
     def __len__(self) -> int:
         return len(self._streams)
 
-    async def follow(self, *, accepting: bool = False) -> None:
+    async def follow(self, *, accepting: bool = False) -> Seen:
         """Catch up with every domain, and follow them from then on.
 
-        Raises if the ledger has gone back, unless the caller is about to accept that.
+        Raises if the ledger has gone back, unless the caller is about to accept that. Returns what told.
         """
+        seen = await self.marks.look()
         await self.cluster.start()
         for replica in self._streams.values():
             await replica.start()
         if not accepting:
-            await self.marks.check(self.cluster.state, [replica.state for replica in self._streams.values()])
+            seen.check(self.cluster.state, [replica.state for replica in self._streams.values()])
+        return seen
 
     async def bad_checkpoints(self) -> list[str]:
         """Checkpoints that could not be read when this process was started, and that are not replaced yet."""

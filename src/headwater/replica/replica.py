@@ -278,6 +278,8 @@ class Replica(Generic[S]):
 
     async def _meet_own(self, position: Position, record: Record, data: bytes) -> None:
         """Apply the record that was just appended: directly if it is the next one, else by reading up to it."""
+        if position <= self.state.position and self._inflight is not None:
+            raise self._went_back(f"gave position {position} again", self.state.position)
         if self._ledger.dense and position == self.state.position + 1:
             self._apply(position, record, data)
             return
@@ -318,12 +320,15 @@ class Replica(Generic[S]):
         reached = self.state.position
         last = await self._ledger.last(self.domain)
         if last < reached:
-            raise LedgerWentBack(
-                f"the ledger has gone back while this process ran: domain {self.domain} ends at {last}, and this "
-                f"process has read it up to {reached}"
-            )
+            raise self._went_back(f"ends at {last}", reached)
         self._contacted()
         await self._catch_up(last)
+
+    def _went_back(self, what: str, reached: Position) -> LedgerWentBack:
+        return LedgerWentBack(
+            f"the ledger has gone back while this process ran: domain {self.domain} {what}, and this process has read "
+            f"it up to {reached}. Stop all processes of the cluster before anything else is written"
+        )
 
     async def _catch_up(self, target: Position) -> None:
         """Read and apply records up to `target`, or to the end of the ledger."""

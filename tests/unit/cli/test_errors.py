@@ -6,7 +6,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from headwater import errors as e
-from headwater.cli.errors import INPUT, LEDGER, REFUSED, STORAGE, TABLE, exit_code
+from headwater.cli.errors import DUTY, INPUT, LEDGER, REFUSED, STORAGE, TABLE, exit_code
 from headwater.client.errors import kafka_error
 from headwater.errors import SchemaReason, SchemaRefused
 from tests.support.promise import promise
@@ -35,6 +35,15 @@ from tests.support.promise import promise
 )
 def test_one_meaning_each(error: e.HeadwaterError, code: int) -> None:
     assert exit_code(error) == code
+
+
+@promise("M1")
+def test_a_duty_that_met_a_ledger_that_went_back() -> None:
+    """What counts is why the duty died."""
+    failure = e.DutyFailed("the duty append-1 died")
+    assert exit_code(failure) == DUTY
+    failure.__cause__ = e.LedgerWentBack("position 7 again")
+    assert exit_code(failure) == LEDGER
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,10 @@ from headwater.lake.tables import make_followers
 from headwater.lake.tasks import Task, TaskFacts
 from headwater.ledger import open_ledger
 from headwater.objects import open_store
-from headwater.replica.domains import STREAM_DOMAINS, Domains
+from headwater.replica.domains import Domains
 from headwater.settings.settings import Lake, Settings
 from headwater.state.commands.cluster import Listener
+from headwater.types import STREAM_DOMAINS
 from tests.support.batches import Rec, batch
 from tests.support.promise import promise
 from tests.support.transactions import PLAIN, ObjectWriter, submitting

@@ -11,14 +11,14 @@ from headwater.errors import EpochLost, Halted
 from headwater.ledger.memory import MemoryLedger
 from headwater.objects.memory import MemoryStore
 from headwater.replica.checkpoint import write_checkpoint
-from headwater.replica.domains import STREAM_DOMAINS, Domains, new_state
+from headwater.replica.domains import Domains, new_state
 from headwater.settings.settings import Settings
 from headwater.state.cluster.state import ClusterState
 from headwater.state.commands.base import Tick
 from headwater.state.records import FORMAT
 from headwater.state.results import Done
 from headwater.state.streams.state import StreamsState
-from headwater.types import CLUSTER, Domain, Position
+from headwater.types import CLUSTER, STREAM_DOMAINS, Domain, Position
 from tests.support.checkpoints import of_format
 from tests.support.promise import promise
 

@@ -29,18 +29,17 @@ from headwater.ledger.sqlite.ledger import SqliteLedger
 from headwater.ledger.sqlite.snapshot import copy_ledger
 from headwater.objects import ObjectStore
 from headwater.replica.checkpoint import load_state, replay
-from headwater.replica.domains import STREAM_DOMAINS, new_state
+from headwater.replica.domains import new_state
 from headwater.state.cluster.state import ClusterState
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.tables import TopicTable
 from headwater.threads import Threads
-from headwater.types import CLUSTER
+from headwater.types import DOMAINS
 
 ROUNDS = 20
 LOOKS = 3
 """How often a ledger is copied whose checkpoints are deleted before they are read."""
 THREADS = 4
-DOMAINS = (CLUSTER, *STREAM_DOMAINS)
 ICEBERG, DELTA = "iceberg", "delta"
 
 _T = TypeVar("_T")

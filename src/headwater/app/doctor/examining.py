@@ -25,7 +25,7 @@ from headwater.state.cluster.state import ClusterState
 from headwater.state.machine import State
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stream import Stream
-from headwater.types import CLUSTER, Position, WalId
+from headwater.types import DOMAINS, Position, WalId
 
 
 async def examine(settings: Settings, *, deep: bool = False, tell: Callable[[Progress], None] | None = None) -> Report:
@@ -36,13 +36,15 @@ async def examine(settings: Settings, *, deep: bool = False, tell: Callable[[Pro
     ledger, store = domains.ledger, domains.store
     followers = make_followers(store, settings.lake, options=settings.object_store)
     try:
-        cluster = new_state(CLUSTER)
-        await _load(ledger, store, cluster, report)
-        if not cluster.position and not report.findings:
-            raise no_cluster(settings)
-        for domain in domains:
-            state = new_state(domain)
+        seen = await domains.marks.look()
+        cluster, *states = [new_state(domain) for domain in DOMAINS]
+        for state in (cluster, *states):
             await _load(ledger, store, state, report)
+        if isinstance(cluster, ClusterState) and not report.findings:
+            seen.check(cluster, [state for state in states if isinstance(state, StreamsState)])
+            if not cluster.position:
+                raise no_cluster(settings)
+        for state in states:
             if isinstance(state, StreamsState) and isinstance(cluster, ClusterState):
                 check_topics(cluster, state, report)
                 for stream in state.streams.values():

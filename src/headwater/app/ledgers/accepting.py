@@ -24,6 +24,7 @@ from headwater.lake.planning import writer_of
 from headwater.ledger.marks import Mark
 from headwater.log.wal import format as wal
 from headwater.replica.domains import Domains
+from headwater.replica.marking import Seen
 from headwater.settings.objects import local_path
 from headwater.settings.settings import Settings
 from headwater.state.commands.base import Accept
@@ -68,8 +69,7 @@ async def look(settings: Settings) -> Loss:
     async with _copy(settings) as copied:
         domains = Domains.open(copied)
         try:
-            await domains.follow(accepting=True)
-            return await _loss(domains)
+            return await _loss(domains, await domains.follow(accepting=True))
         finally:
             await domains.close()
 
@@ -123,19 +123,18 @@ async def _copy(settings: Settings) -> AsyncIterator[Settings]:
         yield msgspec.structs.replace(settings, ledger=f"sqlite://{copy}", objects=settings.objects_url)
 
 
-async def _loss(domains: Domains) -> Loss:
-    marks = await domains.marks.read()
+async def _loss(domains: Domains, seen: Seen) -> Loss:
     cluster, streams = domains.cluster.state, [replica.state for replica in domains.values()]
     try:
-        await domains.marks.check(cluster, streams)
+        seen.check(cluster, streams)
     except LedgerWentBack as error:
         reason = str(error)
     else:
         raise ConfigError("the ledger has not gone back: there is nothing to accept")
     lines = []
     for state in (cluster, *streams):
-        seen = [found.time_ms for found in await domains.marks.evidence(marks, cluster, state)]
-        lines.append(DomainLoss(domain=state.domain, ends_ms=state.clock_ms, came_to_ms=max(seen, default=0)))
+        came_to = max((found.time_ms for found in seen.evidence(cluster, state)), default=0)
+        lines.append(DomainLoss(domain=state.domain, ends_ms=state.clock_ms, came_to_ms=came_to))
     needed = set[str]()
     for state in streams:
         needed.update(wal.path_of(o.zone, state.domain, o.created_ms, o.id) for o in state.objects if not o.dead_ms)
@@ -158,8 +157,8 @@ async def _loss(domains: Domains) -> Loss:
         forgotten=forgotten,
         forgotten_bytes=size,
         missing=len(needed),
-        epoch=max(newest + 1, _most(marks, "epoch")),
-        producer=max(1, _most(marks, "producer")),
+        epoch=max(newest + 1, _most(seen.marks, "epoch")),
+        producer=max(1, _most(seen.marks, "producer")),
     )
 
 

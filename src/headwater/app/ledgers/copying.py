@@ -27,11 +27,11 @@ from headwater.replica.checkpoint import (
     record_of,
     replay,
 )
-from headwater.replica.domains import STREAM_DOMAINS, new_state
+from headwater.replica.domains import new_state
 from headwater.replica.membership import SESSION_SECONDS
 from headwater.state.machine import State
 from headwater.state.records import encode_record
-from headwater.types import CLUSTER, Domain, Epoch, Position
+from headwater.types import CLUSTER, STREAM_DOMAINS, Domain, Epoch, Position
 
 COPIED_DOMAINS = (*STREAM_DOMAINS, CLUSTER)
 """Domain 0 comes last: without it no process uses the others."""

@@ -21,7 +21,7 @@ from headwater.app.claims import claimed, this_process
 from headwater.app.directories import begin, prepare
 from headwater.app.exposure import check_exposure
 from headwater.app.health import Health, PartHealth, alive, front_page, page_of
-from headwater.app.lifecycle import LINKS_WORD
+from headwater.app.lifecycle import INPUT_CODE, LEDGER_CODE, LINKS_WORD
 from headwater.app.signals import leave_on_signals
 from headwater.app.up.portions import (
     broker_settings,
@@ -37,7 +37,7 @@ from headwater.app.up.welcome import Serving, lacking
 from headwater.app.up.welcome import text as welcome_text
 from headwater.background import Background, DutyReport, launch
 from headwater.clock import SystemChance, SystemClock
-from headwater.errors import ConfigError, HeadwaterError
+from headwater.errors import ConfigError, Halted, HeadwaterError
 from headwater.gateway.catalog import MOUNT
 from headwater.log.damage import DamageLine
 from headwater.ops import logs
@@ -89,7 +89,9 @@ class Child:
             self.ready.clear()
             if stop.is_set():
                 return
-            if code == 1 and not served and self.mode in ("broker", "gateway"):
+            if code == LEDGER_CODE:
+                raise Halted(f"{self.name} cannot go on with the ledger as it is; its log says why")
+            if code == INPUT_CODE and not served and self.mode in ("broker", "gateway"):
                 raise ConfigError(f"{self.name} cannot start; its log says why")
             self.restarts += 1
             self._at_ms = SystemClock().wall_ms()
