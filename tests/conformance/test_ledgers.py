@@ -1,4 +1,4 @@
-"""The ledger's conformance suite over every backend; SQLite also with other processes, killed ones too."""
+"""The ledger's conformance suite over every backend; SQLite and the journal also with processes, killed ones too."""
 
 import asyncio
 import itertools
@@ -21,6 +21,8 @@ from headwater.ledger import Ledger, open_ledger
 from headwater.ledger.conformance import checks
 from headwater.ledger.etcd.layout import Sizes
 from headwater.ledger.etcd.ledger import EtcdLedger
+from headwater.ledger.journal.ledger import JournalLedger
+from headwater.ledger.journal.reader import FILE_BYTES
 from headwater.ledger.memory import MemoryLedger
 from headwater.ledger.sqlite.ledger import SqliteLedger
 from headwater.types import Domain, Position
@@ -33,6 +35,8 @@ PROMISES = ("M1",)
 ONE = Domain(1)
 START = Position(0)
 ALL = Position(1 << 40)
+SMALL_FILES = 4 << 20
+"""Files of a journal that are full after a few of the longest frames."""
 
 Opener = Callable[[], Awaitable[Ledger]]
 
@@ -42,6 +46,11 @@ def sqlite_opener(directory: Path) -> Opener:
         return SqliteLedger(directory / "ledger.db")
 
     return open_one
+
+
+def local_url(kind: str, directory: Path) -> str:
+    """The URL of a ledger that processes of this machine share."""
+    return f"{kind}://{directory.absolute()}/{'ledger.db' if kind == 'sqlite' else 'journal'}"
 
 
 def memory_opener() -> Opener:
@@ -90,10 +99,27 @@ def test_sqlite_natively(name: str, tmp_path: Path) -> None:
 
 @promise("M1")
 @pytest.mark.parametrize("name", checks())
-def test_sqlite_without_datagrams(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`data_version` alone is enough where no notice ever arrives."""
-    monkeypatch.setattr("headwater.ledger.sqlite.ledger._Notices._address", lambda self, name: "/nonexistent/socket")
-    asyncio.run(_awaited(checks()[name](sqlite_opener(tmp_path))))
+@pytest.mark.parametrize("file_bytes", [FILE_BYTES, SMALL_FILES], ids=["usual", "small"])
+def test_journal(name: str, file_bytes: int, tmp_path: Path) -> None:
+    """With files of the usual size, and with files that are full after a few frames."""
+
+    async def open_one() -> Ledger:
+        return JournalLedger(tmp_path / "journal", file_bytes=file_bytes)
+
+    asyncio.run(_awaited(checks()[name](open_one)))
+
+
+@promise("M1")
+@pytest.mark.parametrize("kind", ["sqlite", "journal"])
+@pytest.mark.parametrize("name", checks())
+def test_without_datagrams(name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking alone is enough where no notice ever arrives."""
+    monkeypatch.setattr("headwater.ledger.notices.Notices._address", lambda self, name: "/nonexistent/socket")
+
+    async def open_one() -> Ledger:
+        return open_ledger(local_url(kind, tmp_path))
+
+    asyncio.run(_awaited(checks()[name](open_one)))
 
 
 @promise("M1")
@@ -151,16 +177,16 @@ def test_the_suite_finds_what_is_broken() -> None:
             asyncio.run(_awaited(checks()[name](open_one)))
 
 
-# --- SQLite between processes --------------------------------------------------------------------------
+# --- between processes --------------------------------------------------------------------------
 
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from headwater.ledger.sqlite.ledger import SqliteLedger
+from headwater.ledger import open_ledger
 from headwater.types import Domain
 
-async def main(path, name, count, size):
-    ledger = SqliteLedger(Path(path))
+async def main(url, name, count, size):
+    ledger = open_ledger(url)
     for i in range(int(count)):
         data = f"{name} {i} ".encode().ljust(int(size), b".")
         position = await ledger.append(Domain(1), data)
@@ -171,8 +197,8 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-def writer(path: Path, name: str, count: int, size: int = 40) -> subprocess.Popen[str]:
-    arguments = [sys.executable, "-c", WRITER, str(path), name, str(count), str(size)]
+def writer(url: str, name: str, count: int, size: int = 40) -> subprocess.Popen[str]:
+    arguments = [sys.executable, "-c", WRITER, url, name, str(count), str(size)]
     return subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
 
 
@@ -187,12 +213,13 @@ def acknowledged(output: str) -> dict[int, int]:
 
 
 @promise("M1")
-def test_sqlite_between_processes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["sqlite", "journal"])
+def test_between_processes(kind: str, tmp_path: Path) -> None:
     """Three processes append at once and this one follows by watching; everybody has the same sequence."""
-    path, count = tmp_path / "ledger.db", 100
+    url, count = local_url(kind, tmp_path), 100
 
     async def follow() -> dict[int, bytes]:
-        ledger = SqliteLedger(path)
+        ledger = open_ledger(url)
         seen: dict[int, bytes] = {}
         after = START
         async with asyncio.timeout(60):
@@ -205,7 +232,7 @@ def test_sqlite_between_processes(tmp_path: Path) -> None:
         return seen
 
     names = ("a", "b", "c")
-    writers = [writer(path, name, count) for name in names]
+    writers = [writer(url, name, count) for name in names]
     try:
         seen = asyncio.run(follow())
         outputs = [process.communicate(timeout=60)[0] for process in writers]
@@ -222,12 +249,13 @@ def test_sqlite_between_processes(tmp_path: Path) -> None:
 
 
 @promise("M1")
+@pytest.mark.parametrize("kind", ["sqlite", "journal"])
 @pytest.mark.parametrize("kill_after", [1, 25, 60])
-def test_sqlite_survives_kill_9(tmp_path: Path, kill_after: int) -> None:
+def test_kill_9(tmp_path: Path, kill_after: int, kind: str) -> None:
     """Killing a process in the middle of its appends loses nothing it was told, and hinders nobody."""
-    path, size = tmp_path / "ledger.db", 20_000
-    victim = writer(path, "victim", 1_000_000, size)
-    survivor = writer(path, "survivor", 50, size)
+    url, size = local_url(kind, tmp_path), 20_000
+    victim = writer(url, "victim", 1_000_000, size)
+    survivor = writer(url, "survivor", 50, size)
     assert victim.stdout is not None
     try:
         lines = [victim.stdout.readline() for _ in range(kill_after)]
@@ -246,7 +274,7 @@ def test_sqlite_survives_kill_9(tmp_path: Path, kill_after: int) -> None:
     assert len(survived) == 50
 
     async def look() -> dict[int, bytes]:
-        ledger = SqliteLedger(path)
+        ledger = open_ledger(url)
         entries = await ledger.read(ONE, START, 1_000_000)
         position = await ledger.append(ONE, b"after the kill")
         assert position == entries[-1].position + 1
@@ -314,7 +342,7 @@ def test_sqlite_urls(tmp_path: Path) -> None:
 
     asyncio.run(run())
     assert (tmp_path / "a b" / "ledger.db").exists()
-    for url in ("sqlite://relative/path", "sqlite:", "oracle:///x", "ledger.db"):
+    for url in ("sqlite://relative/path", "journal://relative", "sqlite:", "oracle:///x", "ledger.db"):
         with pytest.raises(ConfigError):
             open_ledger(url)
 

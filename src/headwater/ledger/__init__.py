@@ -1,7 +1,7 @@
 """Ledgers: ordered, append-only sequences of records, one per domain, on several backends.
 
-`contract.py` has the promises and `conformance.py` a check for each. The packages `sqlite`, `etcd`, `oxia` and `bucket`
-are the backends; `memory.py` is the model for tests.
+`contract.py` has the promises and `conformance.py` a check for each. The packages `sqlite`, `journal`, `etcd`, `oxia`
+and `bucket` are the backends; `memory.py` is the model for tests.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Ledger", "open_ledger"]
 def open_ledger(url: str, options: StoreOptions | None = None, background: Background | None = None) -> Ledger:
     """Open the ledgers of a URL. The options are used for a bucket. The background runs the ledger's own duties.
 
-    `sqlite:///absolute/path/ledger.db`, `etcd://host:port,host:port/prefix`, `oxia://host:port/namespace?prefix=name`,
+    `sqlite:///absolute/path/ledger.db`, `journal:///absolute/directory`, `etcd://host:port,host:port/prefix`, `oxia://host:port/namespace?prefix=name`,
     or a bucket: `s3://bucket/prefix`, `gs://…`, `az://…`.
     """
     scheme = url.partition(":")[0]
@@ -26,6 +26,10 @@ def open_ledger(url: str, options: StoreOptions | None = None, background: Backg
         from headwater.ledger.sqlite.ledger import SqliteLedger
 
         return SqliteLedger.from_url(url, background)
+    if scheme == "journal":
+        from headwater.ledger.journal.ledger import JournalLedger
+
+        return JournalLedger.from_url(url, background)
     if scheme == "oxia":
         need("oxia")
         from headwater.ledger.oxia.ledger import OxiaLedger
@@ -41,6 +45,6 @@ def open_ledger(url: str, options: StoreOptions | None = None, background: Backg
 
         return BucketLedger.from_url(url, options, background)
     raise ConfigError(
-        f"unknown ledger {url!r}; use sqlite:///absolute/path, etcd://host:port,host:port/prefix, "
-        "oxia://host:port/namespace or s3://bucket/prefix"
+        f"unknown ledger {url!r}; use sqlite:///absolute/path, journal:///absolute/directory, "
+        "etcd://host:port,host:port/prefix, oxia://host:port/namespace or s3://bucket/prefix"
     )

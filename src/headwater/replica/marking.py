@@ -128,7 +128,7 @@ class Marks:
         if self._by_object:
             with contextlib.suppress(ObjectMissing):
                 found += decode(await self._store.get(MARK_PATH))
-        heads = [head async for domain in DOMAINS async for head in self._heads(domain)]
+        heads = [head for domain in DOMAINS async for head in self._heads(domain)]
         object_path = ""
         if not await self._ledger.last(CLUSTER):
             async for info in self._store.scan(WAL):
@@ -211,6 +211,7 @@ class Marks:
 
     def mark(self, cluster: Replica[ClusterState], streams: Mapping[Domain, Replica[StreamsState]]) -> Mark:
         """How far the ledger has come, as these replicas know."""
+        number: int = getattr(self._ledger, "number", 0)
         replicas: list[Replica[ClusterState] | Replica[StreamsState]] = [cluster, *streams.values()]
         return Mark(
             cluster=cluster.state.cluster_id,
@@ -219,6 +220,7 @@ class Marks:
             ends={r.domain: End(r.state.clock_ms, r.state.position, r.crc) for r in replicas},
             epoch=cluster.state.next_epoch,
             producer=cluster.state.next_producer,
+            number=number,
         )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from headwater.app.backup.gathering import DELTA, DOMAINS, ICEBERG, THREADS, Gathering, Keep, Progress, Round
+from headwater.app.backup.gathering import DELTA, ICEBERG, THREADS, Gathering, Keep, Progress, Round
 from headwater.app.backup.placing import LEDGER, check_whole, note_logs, place
 from headwater.app.backup.receipt import Receipt, write_receipt
 from headwater.app.backup.target import Source, Target
@@ -29,6 +29,7 @@ from headwater.objects.local import LocalStore
 from headwater.replica.domains import Domains
 from headwater.settings.settings import Settings
 from headwater.threads import Threads
+from headwater.types import DOMAINS
 
 FENCE_SECONDS = 60.0
 

@@ -1,0 +1,185 @@
+"""`journal:///directory`: the ledger of one machine, in files to which all processes append. See `__init__.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import unquote, urlsplit
+
+from headwater import modes
+from headwater.background import Background, Duty, OnDeath, Supervised
+from headwater.errors import ConfigError, StoreFull, StoreUnavailable
+from headwater.ledger.contract import MAX_RECORD_BYTES, Beat, Entry, Pointer
+from headwater.ledger.journal.disk import LocalDisk
+from headwater.ledger.journal.opening import open_journal
+from headwater.ledger.journal.reader import FILE_BYTES, Reader
+from headwater.ledger.journal.writer import Writer
+from headwater.ledger.marks import read_files
+from headwater.ledger.notices import Notices
+from headwater.threads import Threads
+from headwater.types import Domain, Position
+
+CHANGES = Duty("journal-changes", OnDeath.RESTART, "notices frames of the journal whose notice was lost")
+NOTICES = "notices"
+MARK = "mark"
+_FALLBACK_SECONDS = 0.1
+_WRITERS = 2
+"""Threads that append: one for each domain."""
+
+_T = TypeVar("_T")
+
+
+def directory_of(url: str) -> Path:
+    """The directory that a URL names."""
+    parts = urlsplit(url)
+    if parts.netloc or not parts.path.startswith("/"):
+        raise ConfigError(f"{url!r} is not of the form journal:///absolute/directory")
+    return Path(unquote(parts.path))
+
+
+class JournalLedger:
+    """See `headwater.ledger.contract.Ledger`."""
+
+    dense = True
+
+    def __init__(self, directory: Path, background: Background | None = None, file_bytes: int = FILE_BYTES) -> None:
+        if sys.platform != "linux":
+            raise ConfigError("a journal needs Linux; use sqlite:///absolute/path")
+        self._directory = directory
+        self.mark_path = directory / MARK
+        self._background = background or Background()
+        self._disk = LocalDisk(directory)
+        self._mutex = threading.Lock()
+        self._closed = False
+        try:
+            marked = max((mark.number for mark in read_files([self.mark_path])), default=0)
+            self._reader, self._page = open_journal(self._disk, marked, os.urandom, file_bytes)
+        except BaseException:
+            self._disk.release()
+            raise
+        self._writer = Writer(self._disk, self._page, self._reader, os.urandom, self._mutex, file_bytes)
+        self._writing = Threads(_WRITERS, "journal-write")
+        self._reading = Threads(1, "journal-read")
+        modes.make_directory(directory / NOTICES, modes.PRIVATE_DIRECTORY)
+        self._notices = Notices(directory / NOTICES)
+        self._fallback: Supervised | None = None
+
+    @classmethod
+    def from_url(cls, url: str, background: Background | None = None) -> JournalLedger:
+        """`journal:///absolute/directory`"""
+        return cls(directory_of(url), background)
+
+    def __repr__(self) -> str:
+        return f"<JournalLedger {self._directory}>"
+
+    @property
+    def number(self) -> int:
+        """The newest frame that this process knows to be synced."""
+        return self._page.synced()
+
+    # --- the contract ------------------------------------------------------------------------------
+
+    async def append(self, domain: Domain, record: bytes) -> Position:
+        if len(record) > MAX_RECORD_BYTES:
+            raise ValueError(f"a ledger record has {len(record)} bytes; the limit is {MAX_RECORD_BYTES}")
+        position = Position(await self._run(self._writing, self._append, domain, record))
+        self._notices.send(domain, position)
+        return position
+
+    async def read(self, domain: Domain, after: Position, limit: int) -> list[Entry]:
+        return await self._run(self._reading, self._look, lambda reader: reader.entries(domain, after, limit))
+
+    async def last(self, domain: Domain) -> Position:
+        return await self._run(self._reading, self._look, lambda reader: Position(reader.shown(domain).last))
+
+    async def watch(self, domain: Domain, after: Position) -> Position:
+        if self._fallback is None:
+            self._fallback = self._background.run(CHANGES, self._look_for_changes)
+        return Position(max(await self._notices.wait(domain, after), after + 1))
+
+    async def truncate(self, domain: Domain, through: Position) -> None:
+        await self._run(self._writing, self._writer.truncate, domain, through)
+
+    async def pointer(self, domain: Domain) -> Pointer | None:
+        return await self._run(self._reading, self._look, lambda reader: reader.shown(domain).pointer)
+
+    async def set_pointer(self, domain: Domain, expected: Position, pointer: Pointer) -> bool:
+        return await self._run(self._writing, self._writer.set_pointer, domain, expected, pointer)
+
+    async def beat(self, process: str) -> None:
+        self._check()
+        if not self._page.beat(process):
+            await self._run(self._reading, self._locked, self._page.begin_beat, process)
+
+    async def beats(self) -> list[Beat]:
+        self._check()
+        return self._page.beats()
+
+    async def forget_beat(self, process: str) -> None:
+        await self._run(self._reading, self._locked, self._page.forget_beat, process)
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._fallback is not None:
+            await self._fallback.stop()
+        self._notices.close()
+        await self._writing.close()
+        await self._reading.close()
+        self._disk.release()
+
+    # --- on the threads ----------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if self._closed:
+            raise StoreUnavailable(f"the ledger {self._directory} is closed")
+
+    async def _run(self, threads: Threads, call: Callable[..., _T], *arguments: object) -> _T:
+        self._check()
+        return await threads.run(call, *arguments)
+
+    def _append(self, domain: int, record: bytes) -> int:
+        position = self._writer.append(domain, record)
+        if self._writer.needs_spare:
+            with contextlib.suppress(StoreFull, StoreUnavailable):  # it is told when the spare is needed
+                self._writer.make_spare()
+        return position
+
+    def _look(self, ask: Callable[[Reader], _T]) -> _T:
+        """The answer of the reader, once it has read everything that is synced."""
+        with self._mutex:
+            self._page.check()
+            synced = self._page.synced()
+            self._reader.follow(synced, self._page.end().file)
+            self._reader.show(synced)
+            return ask(self._reader)
+
+    def _locked(self, call: Callable[[str], None], process: str) -> None:
+        with self._mutex, self._disk.locked():
+            self._page.check_place()
+            call(process)
+
+    def _ends(self, reader: Reader) -> list[tuple[int, int]]:
+        return [(domain, reader.shown(domain).last) for domain in self._notices.watched]
+
+    async def _look_for_changes(self) -> None:
+        """Read the ends of watched domains when there are new frames, in case a datagram was lost.
+
+        It also runs while no caller waits, because the next `watch` must not wait for a record that is there already.
+        """
+        before, known = -1, 0
+        while not self._closed:
+            await asyncio.sleep(_FALLBACK_SECONDS)
+            synced, domains = self._page.synced(), len(self._notices.watched)
+            if synced != before or domains != known:
+                with contextlib.suppress(StoreUnavailable):
+                    for domain, end in await self._run(self._reading, self._look, self._ends):
+                        self._notices.heard(domain, end)
+                    before, known = synced, domains

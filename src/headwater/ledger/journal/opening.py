@@ -1,0 +1,142 @@
+"""Opens a journal: finds its end after a crash, and makes the page that processes share.
+
+On the boot of a sound page, what is published counts. Otherwise the frames say: N is the first number whose frame is
+not sound, S the newest number that a mark or a sound frame says was synced. If N is above S, the journal ends before N,
+and the next frame goes into a new file unless there are only zeros behind. Otherwise frames are damaged that somebody
+may have been told of: the journal is left as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headwater.errors import Damaged, LedgerWentBack
+from headwater.ledger.journal import frames
+from headwater.ledger.journal.disk import Disk, SyncFailed
+from headwater.ledger.journal.frames import FileHead, Origin
+from headwater.ledger.journal.page import Page, Published
+from headwater.ledger.journal.reader import FILE_BYTES, Reader, files_of, name_of, origin_of
+
+Chance = Callable[[int], bytes]
+"""Gives so many random bytes."""
+
+
+def open_journal(disk: Disk, marked: int, chance: Chance, file_bytes: int = FILE_BYTES) -> tuple[Reader, Page]:
+    """Open a journal, or begin one. `marked` is the newest number that marks say was synced."""
+    with disk.locked():
+        if not files_of(disk) or not _has_begun(disk):
+            if marked:
+                raise LedgerWentBack(f"the journal is empty, and it had frame {marked}")
+            reader, page = _begun(disk, chance, file_bytes)
+        else:
+            reader, page = _opened(disk, marked, chance, file_bytes)
+        page.claim()
+        reader.show(page.synced())
+        return reader, page
+
+
+def find_end(disk: Disk, marked: int) -> tuple[Reader, bool]:
+    """A reader at the end of a journal that no process uses, and whether what is behind it must be cut off.
+
+    Raises `LedgerWentBack` if frames are missing or damaged that were synced. Changes nothing.
+    """
+    reader = Reader(disk)
+    reader.begin()
+    while (frame := reader.next()) is not None:
+        reader.take(frame)
+    assert reader.file is not None
+    synced = max(marked, reader.newest_synced)
+    blank = reader.sealed or reader.is_blank(reader.at)
+    if not blank:
+        synced = max(
+            [synced, *(head.synced for _, head, _ in reader.ahead(reader.at, disk.size(name_of(reader.file.file))))]
+        )
+    following = reader.heads.get(reader.file.file + 1)
+    if following is not None:
+        synced = max(synced, following.first - 1)  # a file is begun only when its predecessor is synced
+    if synced > reader.number:
+        raise LedgerWentBack(
+            f"the journal ends with frame {reader.number}, file {name_of(reader.file.file)} at {reader.at}, and frame "
+            f"{synced} was synced"
+        )
+    return reader, not blank
+
+
+def _has_begun(disk: Disk) -> bool:
+    """Whether there is more than a first file that a crash has left without a header."""
+    [first, *others] = files_of(disk)
+    return bool(others) or first != 1 or bool(disk.read(name_of(first), 0, frames.PAGE).strip(b"\0"))
+
+
+def _begun(disk: Disk, chance: Chance, file_bytes: int) -> tuple[Reader, Page]:
+    """A new journal."""
+    journal = chance(16)
+    begin_file(disk, new_head(journal, 1, 1, Origin(0, 0, {}), chance), file_bytes)
+    _synced(disk, 1)
+    reader = Reader(disk)
+    reader.begin()
+    return reader, Page.make(disk, journal, Published(0, 1, reader.at))
+
+
+def _opened(disk: Disk, marked: int, chance: Chance, file_bytes: int) -> tuple[Reader, Page]:
+    reader = Reader(disk)
+    reader.begin()
+    page = Page.attach(disk, reader.journal)
+    if page is not None:
+        end = page.end()
+        try:
+            reader.begin(end.file)
+            if not page.broken:
+                reader.reach(end)
+            else:  # the memory may hold what the disk lacks
+                reader.follow(page.synced())
+        except Damaged as error:
+            raise LedgerWentBack(f"the journal lacks frames that it had: {error}") from error
+        if max(marked, page.synced()) > reader.number:
+            raise LedgerWentBack(f"the journal ends with frame {reader.number}, and frame {marked} was synced")
+        if not page.broken:
+            return reader, page
+        cut = True
+    else:
+        reader, cut = find_end(disk, marked)
+    assert reader.file is not None
+    if cut:
+        file = reader.file.file + 1
+        begun = begin_file(
+            disk, new_head(reader.journal, file, reader.number + 1, origin_of(reader), chance), file_bytes
+        )
+        _synced(disk, file)
+        reader.enter(begun)
+    else:
+        _synced(disk, reader.file.file)
+    return reader, Page.make(disk, reader.journal, Published(reader.number, reader.file.file, reader.at))
+
+
+def new_head(journal: bytes, file: int, first: int, origin: Origin, chance: Chance) -> FileHead:
+    """The header of a new life of a file."""
+    return frames.sized(FileHead(journal, file, int.from_bytes(chance(8), "big"), first, 0, origin))
+
+
+def begin_file(disk: Disk, head: FileHead, file_bytes: int, frame: bytes = b"") -> FileHead:
+    """Write a file's header, and its first frame, over whatever a crash has left there. Neither is synced."""
+    make_spare(disk, head.file, file_bytes)
+    disk.write(name_of(head.file), 0, frames.encode_file_head(head) + frame)
+    return head
+
+
+def make_spare(disk: Disk, file: int, file_bytes: int) -> None:
+    """Make a file that is used next, unless it is there."""
+    try:
+        if disk.size(name_of(file)) >= file_bytes:
+            return
+        disk.remove(name_of(file))  # a crash has left it half made
+    except FileNotFoundError:
+        pass
+    disk.create(name_of(file), file_bytes)
+
+
+def _synced(disk: Disk, file: int) -> None:
+    try:
+        disk.sync_name(name_of(file))
+    except SyncFailed as error:
+        raise LedgerWentBack(f"the journal cannot be opened: {error}") from error
