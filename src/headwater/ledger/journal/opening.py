@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headwater.errors import Damaged, LedgerWentBack
+from headwater.errors import Damaged, LedgerWentBack, StoreUnavailable
 from headwater.ledger.journal import frames
 from headwater.ledger.journal.disk import Disk, SyncFailed
 from headwater.ledger.journal.frames import FileHead, Origin
@@ -59,6 +59,7 @@ def find_end(disk: Disk, marked: int) -> tuple[Reader, bool]:
             f"the journal ends with frame {reader.number}, file {name_of(reader.file.file)} at {reader.at}, and frame "
             f"{synced} was synced"
         )
+    reader.check_beginning()
     return reader, not blank
 
 
@@ -70,46 +71,67 @@ def _has_begun(disk: Disk) -> bool:
 
 def _begun(disk: Disk, chance: Chance, file_bytes: int) -> tuple[Reader, Page]:
     """A new journal."""
-    journal = chance(16)
-    begin_file(disk, new_head(journal, 1, 1, Origin(0, 0, {}), chance), file_bytes)
-    _synced(disk, 1)
+    head = begin_file(disk, new_head(chance(16), 1, 1, Origin(0, 0, {}), chance), file_bytes)
     reader = Reader(disk)
     reader.begin()
-    return reader, Page.make(disk, journal, Published(0, 1, reader.at))
+    published = Published(0, 1, head.size)
+    _sync(disk, 1, head.journal, published)
+    return reader, Page.make(disk, head.journal, published)
 
 
 def _opened(disk: Disk, marked: int, chance: Chance, file_bytes: int) -> tuple[Reader, Page]:
+    """A journal that has frames, or may have them."""
     reader = Reader(disk)
     reader.begin()
     page = Page.attach(disk, reader.journal)
-    if page is not None:
-        end = page.end()
-        try:
-            reader.begin(end.file)
-            if not page.broken:
-                reader.reach(end)
-            else:  # the memory may hold what the disk lacks
-                reader.follow(page.synced())
-        except Damaged as error:
-            raise LedgerWentBack(f"the journal lacks frames that it had: {error}") from error
-        if max(marked, page.synced()) > reader.number:
-            raise LedgerWentBack(f"the journal ends with frame {reader.number}, and frame {marked} was synced")
-        if not page.broken:
-            return reader, page
+    if page is not None and not page.broken:
+        _follow(reader, page, marked)
+        return reader, page
+    if page is not None:  # the memory may hold what the disk lacks, and only what was synced is trusted
+        _follow(reader, page, marked)
         cut = True
     else:
         reader, cut = find_end(disk, marked)
     assert reader.file is not None
+    file, found = reader.file.file, Published(reader.number, reader.file.file, reader.at)
     if cut:
-        file = reader.file.file + 1
+        file += 1
         begun = begin_file(
             disk, new_head(reader.journal, file, reader.number + 1, origin_of(reader), chance), file_bytes
         )
-        _synced(disk, file)
+    _sync(disk, file, reader.journal, found)
+    if cut:
         reader.enter(begun)
-    else:
-        _synced(disk, reader.file.file)
-    return reader, Page.make(disk, reader.journal, Published(reader.number, reader.file.file, reader.at))
+    return reader, Page.make(disk, reader.journal, Published(reader.number, file, reader.at))
+
+
+def _follow(reader: Reader, page: Page, marked: int) -> None:
+    """Go to the end that a page tells of; of a broken one, to what was synced."""
+    end = page.end()
+    try:
+        reader.begin(end.file)
+        if page.broken:
+            reader.follow(page.synced(), end.file)
+        else:
+            reader.reach(end)
+    except Damaged as error:
+        raise LedgerWentBack(f"the journal lacks frames that it had: {error}") from error
+    synced = max(marked, page.synced())
+    if synced > reader.number:
+        raise LedgerWentBack(f"the journal ends with frame {reader.number}, and frame {synced} was synced")
+    reader.check_beginning()
+
+
+def _sync(disk: Disk, file: int, journal: bytes, found: Published) -> None:
+    """Sync a file before anything counts on it.
+
+    After a failure the next process trusts what this one has found: it was read after the start of the machine.
+    """
+    try:
+        disk.sync_name(name_of(file))
+    except SyncFailed as error:
+        Page.make(disk, journal, found).break_all()
+        raise StoreUnavailable(f"the journal cannot be opened: a sync failed: {error}") from error
 
 
 def new_head(journal: bytes, file: int, first: int, origin: Origin, chance: Chance) -> FileHead:
@@ -133,10 +155,3 @@ def make_spare(disk: Disk, file: int, file_bytes: int) -> None:
     except FileNotFoundError:
         pass
     disk.create(name_of(file), file_bytes)
-
-
-def _synced(disk: Disk, file: int) -> None:
-    try:
-        disk.sync_name(name_of(file))
-    except SyncFailed as error:
-        raise LedgerWentBack(f"the journal cannot be opened: {error}") from error

@@ -99,7 +99,7 @@ class Reader:
     # --- beginning -----------------------------------------------------------------------------------
 
     def begin(self, newest: int | None = None) -> None:
-        """Go to the beginning of the oldest file. Raises if files are missing or damaged in between.
+        """Go to the beginning of the oldest file. Older ones behind a gap were deleted, or `check_beginning` raises.
 
         Files above `newest` are left out: a process may have begun one, and died before it was published.
         """
@@ -107,9 +107,10 @@ class Reader:
         found = {file: head for file in files if (head := read_head(self._disk, file)) is not None}
         if not found:
             raise LedgerWentBack("the journal has files, and no file header is sound")
-        for file in range(min(files), max(found)):
-            if file not in found:
-                raise LedgerWentBack(f"the journal's file {name_of(file)} is missing, or its header is damaged")
+        oldest = max(found)
+        while oldest - 1 in found:
+            oldest -= 1
+        found = {file: head for file, head in found.items() if file >= oldest}
         self.heads = found
         self.number = self.newest_synced = 0
         self.enter(found[min(found)], checked=False)
@@ -117,6 +118,17 @@ class Reader:
             domain: Shown(of.last, of.truncated, of.pointer, of.last + 1) for domain, of in self.known.items()
         }
         self._unshown.clear()
+
+    def check_beginning(self) -> None:
+        """Raise if files are missing that had records which are needed. Everything must be known."""
+        oldest = self.heads[min(self.heads)]
+        for domain, of in oldest.origin.domains.items():
+            known = self.known[domain]
+            if of.last > known.truncated:
+                raise LedgerWentBack(
+                    f"records {known.truncated + 1} to {of.last} of domain {domain} are missing: the journal begins "
+                    f"with its file {name_of(oldest.file)}"
+                )
 
     def enter(self, head: FileHead, *, checked: bool = True) -> None:
         if checked and head.journal != self.journal:
@@ -145,6 +157,7 @@ class Reader:
     def follow(self, until: int, newest: int | None = None) -> None:
         """Read all frames up to a number, in files up to `newest`. Raises if one of them is not there."""
         self._newest = newest
+        self._drop_buffer()
         self._step = _NEAR if until - self.number < _FEW else _FAR
         while self.number < until:
             frame = self.next()
@@ -179,6 +192,10 @@ class Reader:
             if following.origin.file != self.file.file or following.origin.salt != self.file.salt:
                 raise LedgerWentBack(f"the journal's file {name_of(following.file)} does not follow its predecessor")
             self.enter(following)
+
+    def _drop_buffer(self) -> None:
+        """Forget what was read behind the published end. It may have been overwritten since."""
+        self._buffer = (0, 0, b"")
 
     def _look_for_next(self) -> FileHead | None:
         assert self.file is not None
@@ -260,7 +277,10 @@ class Reader:
         if head.kind is Kind.SEAL:
             self.sealed = True
             return
-        now = self.known[head.domain] = _changed(self.known.get(head.domain) or DomainOrigin(0, 0, None), frame)
+        before = self.known.get(head.domain) or DomainOrigin(0, 0, None)
+        if head.position != before.last + (head.kind is Kind.RECORD):
+            raise Damaged(f"frame {head.number} of the journal has position {head.position}, after {before.last}")
+        now = self.known[head.domain] = _changed(before, frame)
         place = self.file.file << _AT_BITS | frame.at if head.kind is Kind.RECORD else None
         self._unshown.append((self.number, head.domain, now, place))
 

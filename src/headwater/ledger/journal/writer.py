@@ -194,9 +194,9 @@ class Writer:
 
     def make_spare(self) -> None:
         """Make the file that comes next, so that the disk is found to be full before it has to be."""
-        with self._mutex:
-            assert self._reader.file is not None
-            make_spare(self._disk, self._reader.file.file + 1, self._file_bytes)
+        with self._mutex, self._disk.locked():
+            self._page.check_place()
+            make_spare(self._disk, self._page.end().file + 1, self._file_bytes)
             self.needs_spare = False
 
     def _delete_files(self) -> None:
