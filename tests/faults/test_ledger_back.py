@@ -6,21 +6,22 @@ import contextlib
 import hashlib
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
 import deltalake
 import pytest
 
 from harness.headwater import QUICK_LAKE
-from harness.patience import eventually
 from harness.process import headwater
 from harness.s3 import BUCKET
 from harness.stores import Stores
 from headwater.cli.errors import INPUT, LEDGER
-from headwater.ledger.marks import read_files
-from headwater.replica.marking import MARK_PATH
+from headwater.ledger.journal import frames
+from headwater.state.records import encode_record
+from headwater.types import Epoch
 from tests.faults.raw import Raw, fresh
 from tests.support.batches import values
 from tests.support.promise import promise
@@ -28,6 +29,7 @@ from tests.support.running import Running
 
 pytestmark = pytest.mark.long
 TOPIC = "t"
+LAST = "(SELECT max(position) FROM records WHERE domain = 1)"
 
 
 def fingerprint(directory: Path) -> dict[str, str]:
@@ -39,115 +41,175 @@ def fingerprint(directory: Path) -> dict[str, str]:
     }
 
 
-def marked(data: Path) -> int:
-    """How far the marks say that the streams have come."""
-    marks = read_files([data / "ledger.db-mark", data / "objects" / MARK_PATH])
-    return max((mark.ends[1].position for mark in marks), default=0)
+class Sqlite:
+    """A ledger in one file, `ledger.db`."""
+
+    files = "ledger.db*"
+    mark = "ledger.db-mark"
+
+    def variables(self, data: Path) -> dict[str, str]:
+        return {"HEADWATER_LEDGER": f"sqlite://{data / 'ledger.db'}"}
+
+    def at_rest(self, data: Path) -> None:
+        """Bring the ledger into its one file."""
+        with closing(sqlite3.connect(data / "ledger.db")) as db:
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def change(self, data: Path, statement: str) -> None:
+        with closing(sqlite3.connect(data / "ledger.db", isolation_level=None)) as db:
+            db.execute(statement)
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def lose_end(self, data: Path) -> None:
+        self.change(data, f"DELETE FROM records WHERE domain = 1 AND position > {LAST} - 3")
+
+    def go_back(self, data: Path, older: Path) -> None:
+        """Positions are given again."""
+        with closing(sqlite3.connect(data / "ledger.db", isolation_level=None, timeout=60)) as db:
+            db.execute(f"DELETE FROM records WHERE domain = 1 AND position > {LAST} - 3")
+
+    def change_end(self, data: Path) -> None:
+        first = "(SELECT data FROM records WHERE domain = 1 ORDER BY position LIMIT 1)"
+        self.change(data, f"UPDATE records SET data = {first} WHERE domain = 1 AND position = {LAST}")
 
 
-def wait_for_marks(data: Path) -> None:
-    """Wait until all records of the ledger are marked."""
+class Journal:
+    """A ledger in the files of a directory."""
 
-    def all_marked() -> bool:
-        with closing(sqlite3.connect(f"file:{data / 'ledger.db'}?mode=ro", uri=True)) as db:
-            [last] = db.execute("SELECT max(position) FROM records WHERE domain = 1").fetchone()
-        return marked(data) >= (last or 0)
+    files = "journal"
+    mark = "journal/mark"
 
-    eventually(all_marked, "marks of all records")
+    def variables(self, data: Path) -> dict[str, str]:
+        return {"HEADWATER_LEDGER": f"journal://{data / 'journal'}"}
+
+    def at_rest(self, data: Path) -> None:
+        """It is."""
+
+    def lose_end(self, data: Path) -> None:
+        """The last three frames become zeros."""
+        path, begin = self.frames(data)[-3]
+        with path.open("r+b") as file:
+            file.seek(begin)
+            file.write(bytes(path.stat().st_size - begin))
+
+    def go_back(self, data: Path, older: Path) -> None:
+        """The older copy takes the place of the directory."""
+        (data / "journal").rename(data / "journal-then")
+        shutil.copytree(older / "journal", data / "journal")
+        shutil.copyfile(data / "journal-then" / "mark", data / "journal" / "mark")
+
+    def change_end(self, data: Path) -> None:
+        """The last frame is that of another record, as a process would have written it that had not noticed."""
+        path, begin = self.frames(data)[-1]
+        with path.open("r+b") as file:
+            head = frames.decode_file_head(file.read(frames.MAX_FILE_HEAD))
+            file.seek(begin)
+            data_then = file.read(frames.PAGE)
+            assert head is not None
+            frame = frames.decode_head(head.salt, data_then)
+            assert frame is not None
+            echo = frames.echo_in(frame, data_then)
+            assert echo is not None
+            other, _ = frames.encode_frame(
+                head.salt, frame.kind, frame.number, frame.synced, frame.domain, frame.position,
+                encode_record(Epoch(1), 1, 1, 1, []), echo,
+            )  # fmt: skip
+            file.seek(begin)
+            file.write(other)
+
+    def frames(self, data: Path) -> list[tuple[Path, int]]:
+        """Where the frames begin."""
+        found = []
+        for path in sorted((data / "journal").glob("*.j")):
+            content = path.read_bytes()
+            head = frames.decode_file_head(content[: frames.MAX_FILE_HEAD])
+            for at in range(0, len(content), frames.PAGE):
+                if head is not None and frames.decode_head(head.salt, content, at) is not None:
+                    found.append((path, at))
+        return found
 
 
-def merged(path: Path) -> None:
-    """Bring a ledger that no process uses into its one file."""
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
+class Sound(NamedTuple):
     """A data directory, and an older copy of its ledger."""
-    root = tmp_path_factory.mktemp("back")
-    older = root / "older.db"
-    with Running(root / "server", lake=True, settings=QUICK_LAKE) as server:
+
+    kind: Sqlite | Journal
+    data: Path
+    older: Path
+
+    def copy(self, directory: Path) -> Path:
+        """A copy of the data directory that may be hurt."""
+        return shutil.copytree(self.data, directory / "data", ignore=shutil.ignore_patterns("*notices"))
+
+    def lose(self, data: Path, loss: str) -> None:
+        """Let the ledger of a copy go back."""
+        match loss:
+            case "end":
+                self.kind.lose_end(data)
+            case "other end":
+                self.kind.change_end(data)
+            case "older copy":
+                mark = (data / self.kind.mark).read_bytes()
+                self.lose(data, "everything")
+                shutil.copytree(self.older, data, dirs_exist_ok=True)
+                (data / self.kind.mark).write_bytes(mark)
+            case _:
+                for path in data.glob(self.kind.files):
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+@pytest.fixture(scope="module", params=[Sqlite, Journal], ids=["sqlite", "journal"])
+def sound(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sound]:
+    root, kind = tmp_path_factory.mktemp("back"), request.param()
+    data = root / "server" / "data"
+    with Running(root / "server", lake=True, settings=QUICK_LAKE, variables=kind.variables(data)) as server:
         server.cli("topic", "create", TOPIC, "--bootstrap", server.bootstrap)
         with Raw(server.port) as raw:
             raw.produce(TOPIC, fresh([b"before"]))
-        server.table("settle", TOPIC)
-        wait_for_marks(server.data)
         server.stop()
-        merged(server.data / "ledger.db")
-        shutil.copyfile(server.data / "ledger.db", older)
+        kind.at_rest(data)
+        (root / "older").mkdir()
+        for path in data.glob(kind.files):
+            if path.is_dir():
+                shutil.copytree(path, root / "older" / path.name, ignore=shutil.ignore_patterns("*notices"))
+            else:
+                shutil.copyfile(path, root / "older" / path.name)
         server.start()
         with Raw(server.port) as raw:
             raw.produce(TOPIC, fresh([b"lost"]))
         server.table("settle", TOPIC)
-        wait_for_marks(server.data)
         server.stop()
-        merged(server.data / "ledger.db")
-        yield server.data, older
-
-
-def older_copy(data: Path, older: Path) -> None:
-    for suffix in ("-wal", "-shm"):
-        Path(f"{data / 'ledger.db'}{suffix}").unlink(missing_ok=True)
-    shutil.copyfile(older, data / "ledger.db")
-
-
-def lost_end(data: Path, older: Path) -> None:
-    with closing(sqlite3.connect(data / "ledger.db", isolation_level=None)) as db:
-        db.execute(
-            "DELETE FROM records WHERE domain = 1 "
-            "AND position > (SELECT max(position) - 3 FROM records WHERE domain = 1)"
-        )
-        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-
-def other_end(data: Path, older: Path) -> None:
-    """As a process would leave it that had not noticed: a position of the lost end has another record."""
-    with closing(sqlite3.connect(data / "ledger.db", isolation_level=None)) as db:
-        db.execute(
-            "UPDATE records SET data = (SELECT data FROM records WHERE domain = 1 ORDER BY position LIMIT 1) "
-            "WHERE domain = 1 AND position = (SELECT max(position) FROM records WHERE domain = 1)"
-        )
-        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-
-def empty(data: Path, older: Path) -> None:
-    for path in data.glob("ledger.db*"):
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        kind.at_rest(data)
+        yield Sound(kind, data, root / "older")
 
 
 @promise("M1", "M3")
-@pytest.mark.parametrize("loss", [older_copy, lost_end, other_end, empty])
-def test_it_is_refused_and_nothing_is_touched(
-    sound: tuple[Path, Path], tmp_path: Path, loss: Callable[[Path, Path], None]
-) -> None:
-    data, older = sound
-    copy = shutil.copytree(data, tmp_path / "data", ignore=shutil.ignore_patterns("*-notices"))
-    loss(copy, older)
-    before = fingerprint(copy)
+@pytest.mark.parametrize("loss", ["older copy", "end", "other end", "everything"])
+def test_it_is_refused_and_nothing_is_touched(sound: Sound, tmp_path: Path, loss: str) -> None:
+    copy = sound.copy(tmp_path)
+    sound.lose(copy, loss)
+    before, variables = fingerprint(copy), sound.kind.variables(copy)
     for command in (["up"], ["doctor"], ["table", "list"]):
-        ended = headwater(*command, "--data", str(copy))
+        ended = headwater(*command, "--data", str(copy), more=variables)
         assert ended.returncode == LEDGER and "has gone back" in ended.stderr, ended.stderr
         assert "metadata accept" in ended.stderr and "Traceback" not in ended.stderr
-    asked = headwater("metadata", "accept", "--data", str(copy))
+    asked = headwater("metadata", "accept", "--data", str(copy), more=variables)
     assert asked.returncode == INPUT and "nothing was changed" in asked.stderr, asked.stderr
     assert "IT HAD COME TO" in asked.stdout
     assert fingerprint(copy) == before
 
 
 @promise("M1", "M3")
-def test_it_goes_back_under_a_running_cluster(sound: tuple[Path, Path], tmp_path: Path) -> None:
-    """Positions are given again: whoever meets that ends, and `up` with it, so that nothing else is written."""
-    copy = shutil.copytree(sound[0], tmp_path / "data", ignore=shutil.ignore_patterns("*-notices"))
-    with Running(tmp_path / "server", lake=True, settings=QUICK_LAKE, data=copy) as server:
+def test_it_goes_back_under_a_running_cluster(sound: Sound, tmp_path: Path) -> None:
+    """Whoever meets that ends, and `up` with it, so that nothing else is written."""
+    copy = sound.copy(tmp_path)
+    variables = sound.kind.variables(copy)
+    with Running(tmp_path / "server", lake=True, settings=QUICK_LAKE, data=copy, variables=variables) as server:
         assert server.process is not None
-        with closing(sqlite3.connect(copy / "ledger.db", isolation_level=None, timeout=60)) as db:
-            db.execute("DELETE FROM records WHERE domain = 1 AND position > (SELECT max(position) - 3 FROM records "
-                       "WHERE domain = 1)")  # fmt: skip
+        sound.kind.go_back(copy, sound.older)
         with contextlib.suppress(OSError, EOFError), Raw(server.port) as raw:
             raw.produce(TOPIC, fresh([b"never"]))
         assert server.process.wait(timeout=60) == LEDGER
-        assert "has gone back while this process ran" in server.end_of_log()
+        assert "has gone back" in server.end_of_log()
         server.kill_all()
 
 
@@ -207,18 +269,18 @@ def at_rest(stores: Stores) -> Iterator[Path]:
 
 
 @promise("M1", "M3", "T3")
-@pytest.mark.parametrize("loss", [older_copy, empty])
-def test_the_loss_is_accepted(sound: tuple[Path, Path], tmp_path: Path, loss: Callable[[Path, Path], None]) -> None:
+@pytest.mark.parametrize("loss", ["older copy", "everything"])
+def test_the_loss_is_accepted(sound: Sound, tmp_path: Path, loss: str) -> None:
     """What the ledger still has stays, offsets go on behind it, and tables show the same as the log."""
-    data, older = sound
-    copy = shutil.copytree(data, tmp_path / "data", ignore=shutil.ignore_patterns("*-notices"))
-    loss(copy, older)
-    accepted = headwater("metadata", "accept", "--yes", "--data", str(copy))
+    copy = sound.copy(tmp_path)
+    sound.lose(copy, loss)
+    variables = sound.kind.variables(copy)
+    accepted = headwater("metadata", "accept", "--yes", "--data", str(copy), more=variables)
     assert accepted.returncode == 0, accepted.stderr
-    again = headwater("metadata", "accept", "--yes", "--data", str(copy))
+    again = headwater("metadata", "accept", "--yes", "--data", str(copy), more=variables)
     assert again.returncode == INPUT and "nothing to accept" in again.stderr
-    kept = [b"before"] if loss is older_copy else []
-    with Running(tmp_path / "server", lake=True, settings=QUICK_LAKE, data=copy) as server:
+    kept = [b"before"] if loss == "older copy" else []
+    with Running(tmp_path / "server", lake=True, settings=QUICK_LAKE, data=copy, variables=variables) as server:
         if not kept:
             server.cli("topic", "create", TOPIC, "--bootstrap", server.bootstrap)
         with Raw(server.port) as raw:

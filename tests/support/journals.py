@@ -49,6 +49,9 @@ class MemoryDisk:
     def remove(self, name: str) -> None:
         self.files.pop(name, None)
 
+    def put_aside(self, name: str) -> None:
+        self.files[f"{name}-aside"] = self.files.pop(name)
+
     def _file(self, name: str) -> bytearray:
         if name not in self.files:
             raise FileNotFoundError(name)
@@ -69,6 +72,9 @@ class MemoryDisk:
 
     def new_page(self, data: bytes) -> None:
         self._page = bytearray(data)
+
+    def drop_page(self) -> None:
+        self._page = bytearray()
 
     def same_page(self) -> bool:
         return True

@@ -2,7 +2,7 @@
 
 The ledger, `run/` and `objects/meta/` are for Headwater's own user alone. `object_store.file_mode` decides who may read
 WAL objects and tables. Of these only the directories at the top are changed at a start, because there may be millions
-of files below. The ledger's files are the ledger's own matter (`ledger/sqlite/ledger.py`).
+of files below. The ledger's files are the ledger's own matter (`ledger/local.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from headwater import modes
 from headwater.app.absence import no_cluster
 from headwater.app.backup.receipt import folder_of
 from headwater.errors import ConfigError, LedgerWentBack
+from headwater.ledger.local import local_files
 from headwater.ledger.marks import read_files
 from headwater.objects.local import PRIVATE, TEMPORARY
 from headwater.replica.marking import MARK_PATH, WHAT_TO_DO
@@ -38,7 +39,8 @@ def prepare(settings: Settings, *, run: bool = False) -> Path:
     refused.
     """
     data = Path(settings.data).absolute()
-    objects, ledger = local_path(settings.objects_url, "file"), local_path(settings.ledger_url, "sqlite")
+    objects, files = local_path(settings.objects_url, "file"), local_files(settings.ledger_url)
+    ledger = files.path if files is not None else None
     begin(settings, create=True)
     try:
         if run or is_used(settings):
@@ -54,7 +56,8 @@ def prepare(settings: Settings, *, run: bool = False) -> Path:
 def is_used(settings: Settings) -> bool:
     """Whether the ledger or the objects are in the data directory."""
     data = Path(settings.data).absolute()
-    paths = (local_path(settings.objects_url, "file"), local_path(settings.ledger_url, "sqlite"))
+    files = local_files(settings.ledger_url)
+    paths = (local_path(settings.objects_url, "file"), files.path if files is not None else None)
     return any(path is not None and data in path.parents for path in paths)
 
 
@@ -65,15 +68,14 @@ def begin(settings: Settings, *, writing: bool = True, create: bool = False, acc
     anything is changed; and for a backup that is not whole. Unless the process may create a cluster, it raises if there
     is none.
     """
-    ledger = local_path(settings.ledger_url, "sqlite")
-    if ledger is not None:
-        from headwater.ledger.sqlite.ledger import check_format
-
+    files = local_files(settings.ledger_url)
+    if files is not None:
         try:
-            check_format(ledger)
-            if not accepting and not folder_of(Path(settings.data).absolute()).is_dir():
-                _check_not_gone_back(ledger, local_path(settings.objects_url, "file"))
-            if not create and not (ledger.exists() and ledger.stat().st_size):
+            files.check_format()
+            looking = not accepting and not folder_of(Path(settings.data).absolute()).is_dir()
+            if looking and (missing := missing_in(settings)):
+                raise LedgerWentBack(missing)
+            if not create and not files.exists():
                 raise no_cluster(settings)
         except OSError as error:
             raise ConfigError(f"cannot use the data directory: {error}") from error
@@ -88,22 +90,23 @@ def begin(settings: Settings, *, writing: bool = True, create: bool = False, acc
         check_whole(data)
 
 
-def _check_not_gone_back(ledger: Path, objects: Path | None) -> None:
-    """Raise if a ledger lacks what marks know of. Whether it has come as far is checked once more when it is read."""
-    from headwater.ledger.sqlite.ledger import mark_of
-    from headwater.ledger.sqlite.peek import what_is_missing
+def missing_in(settings: Settings) -> str:
+    """What a ledger on this machine lacks that marks know of; empty if nothing. It is looked at in its files only.
 
-    beside = mark_of(ledger)
-    marks, shared = read_files([beside]), read_files([objects / MARK_PATH] if objects is not None else [])
-    if not (ledger.exists() and ledger.stat().st_size):
+    Whether the ledger has come as far as it should is checked once more when it is read.
+    """
+    files, objects = local_files(settings.ledger_url), local_path(settings.objects_url, "file")
+    if files is None:
+        return ""
+    marks, shared = read_files([files.mark]), read_files([objects / MARK_PATH] if objects is not None else [])
+    if not files.exists():
         wal = objects / "wal" if objects is not None else None
         if not marks and not shared and not (wal is not None and wal.is_dir() and any(wal.rglob("*.wo*"))):
-            return
+            return ""
         missing = "it is empty, and there are objects of its records"
     else:
-        missing = what_is_missing(ledger, [*marks, *(mark for mark in shared if mark.place == str(beside))])
-    if missing:
-        raise LedgerWentBack(f"the ledger {ledger} has gone back: {missing}. {WHAT_TO_DO}")
+        missing = files.what_is_missing([*marks, *(mark for mark in shared if mark.place == str(files.mark))])
+    return f"the ledger {files.path} has gone back: {missing}. {WHAT_TO_DO}" if missing else ""
 
 
 def _prepare_data(data: Path, objects: Path | None, ledger: Path | None, mode: int) -> None:

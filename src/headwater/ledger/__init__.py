@@ -15,8 +15,12 @@ from headwater.settings.objects import StoreOptions
 __all__ = ["Ledger", "open_ledger"]
 
 
-def open_ledger(url: str, options: StoreOptions | None = None, background: Background | None = None) -> Ledger:
+def open_ledger(
+    url: str, options: StoreOptions | None = None, background: Background | None = None, *, accepting: bool = False
+) -> Ledger:
     """Open the ledgers of a URL. The options are used for a bucket. The background runs the ledger's own duties.
+
+    With `accepting`, a journal that lacks its end is cut off where it is no longer sound.
 
     `sqlite:///absolute/path/ledger.db`, `journal:///absolute/directory`, `etcd://host:port,host:port/prefix`, `oxia://host:port/namespace?prefix=name`,
     or a bucket: `s3://bucket/prefix`, `gs://…`, `az://…`.
@@ -29,7 +33,7 @@ def open_ledger(url: str, options: StoreOptions | None = None, background: Backg
     if scheme == "journal":
         from headwater.ledger.journal.ledger import JournalLedger
 
-        return JournalLedger.from_url(url, background)
+        return JournalLedger.from_url(url, background, accepting=accepting)
     if scheme == "oxia":
         need("oxia")
         from headwater.ledger.oxia.ledger import OxiaLedger

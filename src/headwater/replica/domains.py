@@ -78,11 +78,21 @@ class Domains(Mapping[Domain, Replica[StreamsState]]):
         )
 
     @classmethod
-    def open(cls, settings: Settings, background: Background | None = None, role: str = COMMAND) -> Domains:
-        """Open the ledger and the store that the settings name, for a process that serves no clients."""
+    def open(
+        cls,
+        settings: Settings,
+        background: Background | None = None,
+        role: str = COMMAND,
+        *,
+        accepting: bool = False,
+    ) -> Domains:
+        """Open the ledger and the store that the settings name, for a process that serves no clients.
+
+        With `accepting`, a ledger that has gone back is opened as far as it is sound.
+        """
         clock = host_clock()
         background = background or Background(clock)
-        ledger = open_ledger(settings.ledger_url, settings.object_store, background)
+        ledger = open_ledger(settings.ledger_url, settings.object_store, background, accepting=accepting)
         store = open_store(settings.objects_url, settings.object_store)
         session = settings.process_session_ms / 1000
         chance = SystemChance()

@@ -219,6 +219,9 @@ class SimulatedDisk:
         if file is not None:
             self._machine.removed[name] = file
 
+    def put_aside(self, name: str) -> None:
+        self._machine.files[f"{name}-aside"] = self._machine.files.pop(name)
+
     def _file(self, name: str) -> File:
         file = self._open.get(name) or self._machine.files.get(name)
         if file is None:
@@ -259,6 +262,10 @@ class SimulatedDisk:
     def new_page(self, data: bytes) -> None:
         self._process.turn()
         self._machine.page = bytearray(data)
+
+    def drop_page(self) -> None:
+        self._process.turn()
+        self._machine.page = bytearray()
 
     def same_page(self) -> bool:
         self._process.turn()

@@ -1,4 +1,4 @@
-"""One seed of the journal's simulation: processes append, truncate and point, they and the machine die, all is audited."""
+"""One seed of the simulated journal: processes append, truncate and point, they and the machine die, all is audited."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from headwater.app.backup.gathering import DELTA, ICEBERG, THREADS, Gathering, Keep, Progress, Round
-from headwater.app.backup.placing import LEDGER, check_whole, note_logs, place
+from headwater.app.backup.placing import LEDGER, OBJECTS, check_whole, note_logs, place
 from headwater.app.backup.receipt import Receipt, write_receipt
 from headwater.app.backup.target import Source, Target
 from headwater.app.backup.transfer import Counts
@@ -138,7 +138,7 @@ def _check_cluster(found: Round, receipt: Receipt, source: Source, target: Targe
 async def _fence(target: Target, mode: int, clock: Clock, chance: Chance) -> dict[int, int]:
     """Fence all processes in the copied ledger; returns the ends of its domains."""
     ledger = SqliteLedger(target.staging / LEDGER)
-    domains = Domains(ledger, LocalStore(target.objects, mode), clock, chance)
+    domains = Domains(ledger, LocalStore(target.staging / OBJECTS, mode), clock, chance)  # its checkpoints are there
     try:
         async with asyncio.timeout(FENCE_SECONDS):
             await domains.follow()

@@ -192,7 +192,9 @@ class Gathering:
         for table in found.tables:
             await self._bring_iceberg(found, table)
             await self._bring_delta(found, table)
-        await each(bring, found.checkpoints, THREADS)
+        for path in found.checkpoints:  # to an older ledger a newer checkpoint says that it has gone back
+            found.named.add(path)
+            await self._counted(found, self._bring_late(path))
         if number > 1:
             await each(bring, wal, THREADS)
         await each(bring, segments, THREADS)
@@ -235,14 +237,15 @@ class Gathering:
         for path in part.paths:
             found.named.add(path)
             found.logs.append(path)
-            await self._counted(found, self._bring_log_file(path))
+            await self._counted(found, self._bring_late(path))
         if part.hint is not None:
             path, data = part.hint
             found.named.add(path)
             found.logs.append(path)
             await self.call(self._staged.put, path, data)
 
-    async def _bring_log_file(self, path: str) -> int:
+    async def _bring_late(self, path: str) -> int:
+        """Bring an object for the last step, unless it is in its place already."""
         if not await self.call(self.objects.has, path):
             return await self.call(self._staged.bring, path)
         self.objects.counts.note(kept=1)

@@ -7,8 +7,8 @@ files and versions. All tables are written anew from what the ledger still has.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import shutil
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -16,16 +16,16 @@ from pathlib import Path
 import msgspec
 
 from headwater.app.claims import claimed, this_process
-from headwater.app.directories import begin, is_used
+from headwater.app.directories import begin, is_used, missing_in
 from headwater.app.ledgers.copying import check_nobody_lives
 from headwater.errors import ConfigError, LedgerWentBack
 from headwater.lake.compactor import TABLES
 from headwater.lake.planning import writer_of
+from headwater.ledger.local import local_files
 from headwater.ledger.marks import Mark
 from headwater.log.wal import format as wal
 from headwater.replica.domains import Domains
 from headwater.replica.marking import Seen
-from headwater.settings.objects import local_path
 from headwater.settings.settings import Settings
 from headwater.state.commands.base import Accept
 from headwater.state.results import Done
@@ -66,10 +66,11 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
 async def look(settings: Settings) -> Loss:
     """What is lost. Nothing is changed: a SQLite ledger is looked at in a copy."""
     begin(settings, writing=False, create=True, accepting=True)
+    missing = await asyncio.to_thread(missing_in, settings)
     async with _copy(settings) as copied:
-        domains = Domains.open(copied)
+        domains = Domains.open(copied, accepting=True)
         try:
-            return await _loss(domains, await domains.follow(accepting=True))
+            return await _loss(domains, await domains.follow(accepting=True), missing)
         finally:
             await domains.close()
 
@@ -81,7 +82,7 @@ async def accept(settings: Settings, loss: Loss) -> str:
         if is_used(settings):
             owner = this_process("metadata accept", "", "")
             stack.enter_context(claimed(settings.data, owner, range(settings.node, settings.node + 1), whole=True))
-        domains = Domains.open(settings)
+        domains = Domains.open(settings, accepting=True)
         try:
             await check_nobody_lives(domains.ledger, domains.clock)
             await domains.follow(accepting=True)
@@ -106,30 +107,25 @@ async def accept(settings: Settings, loss: Loss) -> str:
 @contextlib.asynccontextmanager
 async def _copy(settings: Settings) -> AsyncIterator[Settings]:
     """Settings that lead to a copy of the ledger, if it is a file that opening may change."""
-    path = local_path(settings.ledger_url, "sqlite")
-    if path is None:
+    files = local_files(settings.ledger_url)
+    if files is None:
         yield settings
         return
-    from headwater.ledger.sqlite.ledger import mark_of
-    from headwater.ledger.sqlite.peek import copy_files, in_use
-
-    if in_use(path):
-        raise ConfigError(f"a process uses the ledger {path}: stop all processes of the cluster first")
+    if files.in_use():
+        raise ConfigError(f"a process uses the ledger {files.path}: stop all processes of the cluster first")
     with tempfile.TemporaryDirectory(prefix="headwater-") as directory:
-        copy = Path(directory) / "ledger.db"
-        copy_files(path, copy)
-        with contextlib.suppress(FileNotFoundError):
-            shutil.copyfile(mark_of(path), mark_of(copy))
-        yield msgspec.structs.replace(settings, ledger=f"sqlite://{copy}", objects=settings.objects_url)
+        copy = files.copy(Path(directory))
+        yield msgspec.structs.replace(settings, ledger=copy, objects=settings.objects_url)
 
 
-async def _loss(domains: Domains, seen: Seen) -> Loss:
+async def _loss(domains: Domains, seen: Seen, missing: str) -> Loss:
+    """What is lost. `missing` is why the ledger is refused before it is opened, if it is."""
     cluster, streams = domains.cluster.state, [replica.state for replica in domains.values()]
     try:
         seen.check(cluster, streams)
     except LedgerWentBack as error:
-        reason = str(error)
-    else:
+        missing = missing or str(error)
+    if not missing:
         raise ConfigError("the ledger has not gone back: there is nothing to accept")
     lines = []
     for state in (cluster, *streams):
@@ -152,7 +148,7 @@ async def _loss(domains: Domains, seen: Seen) -> Loss:
             else:
                 forgotten, size = forgotten + 1, size + info.size
     return Loss(
-        reason=reason,
+        reason=missing,
         domains=lines,
         forgotten=forgotten,
         forgotten_bytes=size,

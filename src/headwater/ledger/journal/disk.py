@@ -59,6 +59,9 @@ class Disk(Protocol):
     def remove(self, name: str) -> None:
         """Delete a file. Who has it open reads on."""
 
+    def put_aside(self, name: str) -> None:
+        """Give a file a name that nobody uses."""
+
     def locked(self) -> contextlib.AbstractContextManager[None]:
         """Keep other processes out of the block. Raises `StoreUnavailable` if the lock is not to be had soon."""
 
@@ -73,6 +76,9 @@ class Disk(Protocol):
 
     def new_page(self, data: bytes) -> None:
         """Put others in their place. Who has the old ones keeps them."""
+
+    def drop_page(self) -> None:
+        """Have none of them. Who has them keeps them."""
 
     def same_page(self) -> bool:
         """Whether the bytes that `page` gave are still those that others get."""
@@ -168,6 +174,14 @@ class LocalDisk:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._directory / name)
 
+    def put_aside(self, name: str) -> None:
+        self.forget(name)
+        aside = f"{name}-aside"
+        while (self._directory / aside).exists():
+            aside += "-aside"
+        os.rename(self._directory / name, self._directory / aside)
+        self._sync_directory()
+
     def _open(self, name: str) -> int:
         handle = self._handles.get(name)
         if handle is None:
@@ -242,6 +256,9 @@ class LocalDisk:
             os.rename(staged, self._directory / PAGE)
         except OSError as error:
             raise _told(error, PAGE) from error
+
+    def drop_page(self) -> None:
+        (self._directory / PAGE).unlink(missing_ok=True)
 
     def same_page(self) -> bool:
         with contextlib.suppress(FileNotFoundError):

@@ -17,7 +17,8 @@ from headwater.background import Background, Duty, OnDeath, Supervised
 from headwater.errors import ConfigError, StoreFull, StoreUnavailable
 from headwater.ledger.contract import MAX_RECORD_BYTES, Beat, Entry, Pointer
 from headwater.ledger.journal.disk import LocalDisk
-from headwater.ledger.journal.opening import open_journal
+from headwater.ledger.journal.opening import cut_where_unsound, open_journal
+from headwater.ledger.journal.peek import MARK
 from headwater.ledger.journal.reader import FILE_BYTES, Reader
 from headwater.ledger.journal.writer import Writer
 from headwater.ledger.marks import read_files
@@ -27,7 +28,6 @@ from headwater.types import Domain, Position
 
 CHANGES = Duty("journal-changes", OnDeath.RESTART, "notices frames of the journal whose notice was lost")
 NOTICES = "notices"
-MARK = "mark"
 _FALLBACK_SECONDS = 0.1
 _WRITERS = 2
 """Threads that append: one for each domain."""
@@ -48,7 +48,14 @@ class JournalLedger:
 
     dense = True
 
-    def __init__(self, directory: Path, background: Background | None = None, file_bytes: int = FILE_BYTES) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        background: Background | None = None,
+        file_bytes: int = FILE_BYTES,
+        *,
+        accepting: bool = False,
+    ) -> None:
         if sys.platform != "linux":
             raise ConfigError("a journal needs Linux; use sqlite:///absolute/path")
         self._directory = directory
@@ -58,7 +65,10 @@ class JournalLedger:
         self._mutex = threading.Lock()
         self._closed = False
         try:
-            marked = max((mark.number for mark in read_files([self.mark_path])), default=0)
+            if accepting:
+                cut_where_unsound(self._disk, os.urandom, file_bytes)
+            marks = [] if accepting else read_files([self.mark_path])
+            marked = max((mark.number for mark in marks), default=0)
             self._reader, self._page = open_journal(self._disk, marked, os.urandom, file_bytes)
         except BaseException:
             self._disk.release()
@@ -71,9 +81,9 @@ class JournalLedger:
         self._fallback: Supervised | None = None
 
     @classmethod
-    def from_url(cls, url: str, background: Background | None = None) -> JournalLedger:
+    def from_url(cls, url: str, background: Background | None = None, *, accepting: bool = False) -> JournalLedger:
         """`journal:///absolute/directory`"""
-        return cls(directory_of(url), background)
+        return cls(directory_of(url), background, accepting=accepting)
 
     def __repr__(self) -> str:
         return f"<JournalLedger {self._directory}>"

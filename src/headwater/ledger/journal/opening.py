@@ -14,7 +14,7 @@ from headwater.errors import Damaged, LedgerWentBack, StoreUnavailable
 from headwater.ledger.journal import frames
 from headwater.ledger.journal.disk import Disk, SyncFailed
 from headwater.ledger.journal.frames import FileHead, Origin
-from headwater.ledger.journal.page import Page, Published
+from headwater.ledger.journal.page import SLOTS, Page, Published
 from headwater.ledger.journal.reader import FILE_BYTES, Reader, files_of, name_of, origin_of
 
 Chance = Callable[[int], bytes]
@@ -24,7 +24,7 @@ Chance = Callable[[int], bytes]
 def open_journal(disk: Disk, marked: int, chance: Chance, file_bytes: int = FILE_BYTES) -> tuple[Reader, Page]:
     """Open a journal, or begin one. `marked` is the newest number that marks say was synced."""
     with disk.locked():
-        if not files_of(disk) or not _has_begun(disk):
+        if not has_begun(disk):
             if marked:
                 raise LedgerWentBack(f"the journal is empty, and it had frame {marked}")
             reader, page = _begun(disk, chance, file_bytes)
@@ -63,10 +63,31 @@ def find_end(disk: Disk, marked: int) -> tuple[Reader, bool]:
     return reader, not blank
 
 
-def _has_begun(disk: Disk) -> bool:
+def has_begun(disk: Disk) -> bool:
     """Whether there is more than a first file that a crash has left without a header."""
-    [first, *others] = files_of(disk)
-    return bool(others) or first != 1 or bool(disk.read(name_of(first), 0, frames.PAGE).strip(b"\0"))
+    files = files_of(disk)
+    return bool(files) and (files != [1] or bool(disk.read(name_of(1), 0, frames.PAGE).strip(b"\0")))
+
+
+def cut_where_unsound(disk: Disk, chance: Chance, file_bytes: int) -> None:
+    """End a journal that has gone back where it is no longer sound. Files that cannot be used are kept aside."""
+    with disk.locked():
+        if disk.claimed(SLOTS):
+            raise StoreUnavailable("a process uses the journal")
+        reader = Reader(disk)
+        if has_begun(disk) and reader.begin_anywhere():
+            while (frame := reader.next()) is not None:
+                reader.take(frame)
+            assert reader.file is not None
+            for file in [file for file in files_of(disk) if file > reader.file.file]:
+                disk.put_aside(name_of(file))
+            head = new_head(reader.journal, reader.file.file + 1, reader.number + 1, origin_of(reader), chance)
+            begin_file(disk, head, file_bytes)
+            _sync(disk, head.file, reader.journal, Published(reader.number, reader.file.file, reader.at))
+        else:
+            for file in files_of(disk):
+                disk.put_aside(name_of(file))
+        disk.drop_page()
 
 
 def _begun(disk: Disk, chance: Chance, file_bytes: int) -> tuple[Reader, Page]:

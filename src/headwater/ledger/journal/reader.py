@@ -119,6 +119,18 @@ class Reader:
         }
         self._unshown.clear()
 
+    def begin_anywhere(self) -> bool:
+        """Go to the oldest file that has a sound header, whatever is missing behind it; whether there is one."""
+        files = files_of(self._disk)
+        found = {file: head for file in files if (head := read_head(self._disk, file)) is not None}
+        if not found:
+            return False
+        newest = min(found)
+        while newest + 1 in found:
+            newest += 1
+        self.begin(newest)
+        return True
+
     def check_beginning(self) -> None:
         """Raise if files are missing that had records which are needed. Everything must be known."""
         oldest = self.heads[min(self.heads)]

@@ -13,15 +13,47 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from crc32c import crc32c
 
 from headwater.ledger.marks import End, Mark, crc_of
+from headwater.ledger.sqlite.ledger import check_format, mark_of
 
 _TRIES = 3
 _PAUSE_SECONDS = 0.2
 _LOCKS = Path("/proc/locks")
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteFiles:
+    """See `headwater.ledger.local.LocalFiles`."""
+
+    path: Path
+
+    @property
+    def mark(self) -> Path:
+        return mark_of(self.path)
+
+    def check_format(self) -> None:
+        check_format(self.path)
+
+    def exists(self) -> bool:
+        return self.path.exists() and self.path.stat().st_size > 0
+
+    def in_use(self) -> bool:
+        return in_use(self.path)
+
+    def what_is_missing(self, marks: Iterable[Mark]) -> str:
+        return what_is_missing(self.path, marks)
+
+    def copy(self, directory: Path) -> str:
+        copy = directory / "ledger.db"
+        copy_files(self.path, copy)
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copyfile(self.mark, mark_of(copy))
+        return f"sqlite://{copy}"
 
 
 def what_is_missing(path: Path, marks: Iterable[Mark]) -> str:

@@ -26,11 +26,12 @@ from headwater.state.streams.swaps import (
     check_run,
     check_typings,
     enter,
+    new_table,
     note_end,
     note_typings,
     numbered,
 )
-from headwater.state.streams.tables import DataFile, TopicTable
+from headwater.state.streams.tables import DataFile
 
 MAX_RESERVATIONS = 1_000
 """Open reservations of a domain."""
@@ -90,7 +91,7 @@ def fill(state: StreamsDomain, epoch: int, command: Fill) -> Result:
     except Flaw as flaw:
         return flaw.refusal
     if table is None:
-        table = state.tables[found.topic] = TopicTable(found.topic, command.root)
+        table = new_table(state, found.topic, command.root)
     del state.reservations[found.number]
     ends = []
     for swap in swaps:

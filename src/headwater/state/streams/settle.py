@@ -42,6 +42,7 @@ from headwater.state.streams.swaps import (
     check_run,
     check_typings,
     enter,
+    new_table,
     note_typings,
     numbered,
 )
@@ -103,7 +104,7 @@ def settle(state: StreamsDomain, epoch: int, command: Settle) -> Result:
     if table is not None and table.dropped:
         raise Flaw(Reason.UNKNOWN, "the topic is being deleted")
     if table is None:
-        table = state.tables[command.topic] = TopicTable(command.topic, command.root)
+        table = new_table(state, command.topic, command.root)
     ends, more = [], False
     for swap in swaps:
         carry_out(state, swap, files)

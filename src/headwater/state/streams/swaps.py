@@ -123,6 +123,14 @@ def release(state: StreamsDomain, stream: Stream, entries: Iterable[IndexEntry])
             state.objects.release(entry.object, state.clock_ms)
 
 
+def new_table(state: StreamsDomain, topic: uuid.UUID, root: str) -> TopicTable:
+    """The table of a topic that has none. A lost end of the ledger may have had one: its versions are left out."""
+    table = state.tables[topic] = TopicTable(topic, root)
+    if state.lives:
+        table.skip(state.last_file)
+    return table
+
+
 def carry_out(state: StreamsDomain, swap: Swap, files: list[DataFile]) -> None:
     """Replace a stream's index entries and count the references."""
     stream = swap.stream
