@@ -274,8 +274,11 @@ def measured() -> list[Measured]:
     """All metrics, by their names: each call of `Metric` in the sources is one."""
     found = []
     for file in sorted(SOURCES.rglob("*.py")):
+        text = file.read_text()
+        if "Metric(" not in text:
+            continue
         module = "headwater." + ".".join(file.relative_to(SOURCES).with_suffix("").parts)
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in ast.walk(ast.parse(text)):
             match node:
                 case ast.Call(func=ast.Name(id="Metric"), args=[ast.Constant(name), ast.Constant(kind), meaning, _]):
                     words = eval(compile(ast.Expression(meaning), module, "eval"), vars(import_module(module)))

@@ -17,6 +17,7 @@ from harness.tools import ROOT, Missing
 from headwater import native
 from headwater.native import rows
 from headwater.ops.logs import JsonFormatter
+from tests.support.collecting import Collecting
 from tests.support.limits import pytest_runtest_protocol, pytest_timeout_cancel_timer, pytest_timeout_set_timer
 from tests.support.promise import promise
 from tests.support.seconds import Seconds
@@ -46,6 +47,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    gc.set_threshold(*GARBAGE)
+    if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+        config.pluginmanager.register(Collecting(worker), "headwater-collecting")
     tier = config.getoption("--tier")
     if tier != ALL:
         config.pluginmanager.register(Selection(tier, read()), "headwater-tier")
@@ -94,7 +98,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """What is loaded by now is no garbage, ever."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*GARBAGE)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -24,8 +24,8 @@ from headwater.version import __version__
 PROMISES = ("H3",)
 MAY_CREATE = {"up", "broker", "compactor", "gateway", "link run", "ingest", "user add"}
 """Commands that may create a cluster: servers, and the first user of a cluster that nobody can log in to yet."""
-
-
+MARKS = {"ledger.db-mark", "objects/meta/v1/mark"}
+"""What a process writes soon after its start."""
 GIVEN = {
     "link create": ["name", "--source", "127.0.0.1:1", "--topics", "orders"],
     "schema show": ["subject"],
@@ -95,6 +95,7 @@ def test_a_wrong_directory(name: str, tmp_path: Path, capfd: pytest.CaptureFixtu
 def test_two_of_one_directory(tmp_path: Path) -> None:
     """The second one is refused at once, and the first one goes on. A dead owner refuses nobody."""
     with Headwater(tmp_path / "first") as first:
+        eventually(lambda: set(listing(first.data)) >= MARKS, "the first one has marked how far its ledger came")
         before = set(listing(first.data))
         free = f"127.0.0.1:{free_port()}"
         for command in ("up", "broker"):

@@ -35,7 +35,8 @@ def test_a_count_does_not_grow(count: HOUSE.Count) -> None:
         assert found <= count.most, f"{count.what}: {found}, and it was {count.most}"
 
 
-def test_the_table_has_every_count(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_has_every_count(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HOUSE, "Tree", lambda: TREE)
     HOUSE.main()
     head, *rows, _ = capsys.readouterr().out.splitlines()
     assert head.split() == ["count", "now", "wanted"]

@@ -14,3 +14,10 @@ def test_a_broker_starts_without_the_heavy_parts() -> None:
         "sys.exit(any(name in sys.modules for name in ('numba', 'numpy', 'pyarrow')))"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+@promise("L9")
+def test_clients_do_without_a_library_of_tests() -> None:
+    """kio loads Hypothesis wherever that is installed, unless `headwater.wire` comes first."""
+    code = "import sys, headwater.client.client; sys.exit('hypothesis' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

@@ -2,14 +2,14 @@
 
 import ast
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 import grimp
 import pytest
 
-from tests.support.sources import tree_of
+from tests.support.sources import nodes_of
 
 ROOT = Path(__file__).parents[2] / "src"
 PACKAGE = "headwater"
@@ -115,10 +115,10 @@ def is_own(value: ast.expr) -> bool:
     )
 
 
-def private_names(tree: ast.Module) -> set[str]:
+def private_names(nodes: Sequence[ast.AST]) -> set[str]:
     """Private functions, classes, variables, fields and attributes that a module defines."""
     names: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -128,18 +128,18 @@ def private_names(tree: ast.Module) -> set[str]:
     return {name for name in names if is_private(name)}
 
 
-def trespasses(tree: ast.Module, others: set[str]) -> Iterator[tuple[int, str]]:
+def trespasses(nodes: Sequence[ast.AST], others: set[str]) -> Iterator[tuple[int, str]]:
     """Lines where a module uses a private name of another; `others` are those that other modules define."""
     modules: set[str] = set()
     """Names that imports bind; an attribute of one belongs to what is imported."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == PACKAGE:
             modules |= {alias.asname or alias.name for alias in node.names}
             yield from ((node.lineno, alias.name) for alias in node.names if is_private(alias.name))
         elif isinstance(node, ast.Import):
             modules |= {alias.asname for alias in node.names if alias.asname and alias.name.startswith(PACKAGE + ".")}
-    own = private_names(tree)
-    for node in ast.walk(tree):
+    own = private_names(nodes)
+    for node in nodes:
         if isinstance(node, ast.Attribute) and is_private(node.attr) and not is_own(node.value):
             imported = isinstance(node.value, ast.Name) and node.value.id in modules
             if imported or (node.attr in others and node.attr not in own):
@@ -148,7 +148,7 @@ def trespasses(tree: ast.Module, others: set[str]) -> Iterator[tuple[int, str]]:
 
 @cache
 def all_private_names() -> Mapping[Path, set[str]]:
-    return {path: private_names(tree_of(path)) for path in SOURCES}
+    return {path: private_names(nodes_of(path)) for path in SOURCES}
 
 
 def test_uses_of_private_names_are_found() -> None:
@@ -160,7 +160,7 @@ class A:
     def f(self, other):
         return other._own, self._inherited, super()._inherited, other._theirs, y._own, other._foreign, other._replace()
 """
-    found = [name for _, name in trespasses(ast.parse(source), {"_theirs", "_inherited"})]
+    found = [name for _, name in trespasses(list(ast.walk(ast.parse(source))), {"_theirs", "_inherited"})]
     assert sorted(found) == ["_x", "other._theirs", "y._own"]
 
 
@@ -168,4 +168,4 @@ def test_private_names_stay_in_their_module() -> None:
     defined = Counter(name for names in all_private_names().values() for name in names)
     for path, own in all_private_names().items():
         others = {name for name, count in defined.items() if count > (name in own)}
-        assert list(trespasses(tree_of(path), others)) == [], dotted(path)
+        assert list(trespasses(nodes_of(path), others)) == [], dotted(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 
 import msgspec
 
@@ -18,8 +19,13 @@ LIKENESS = 0.6
 """How much a known name must have in common with an unknown one to be named."""
 
 
-def names_of(section: type[msgspec.Struct]) -> Iterator[tuple[str, ...]]:
-    """All settings of a section, each with the sections that it is in."""
+@cache
+def names_of(section: type[msgspec.Struct]) -> tuple[tuple[str, ...], ...]:
+    """All settings of a section, each with the sections that it is in. Types do not change, so it looks once."""
+    return tuple(_names_of(section))
+
+
+def _names_of(section: type[msgspec.Struct]) -> Iterator[tuple[str, ...]]:
     types = typing.get_type_hints(section)
     for name in section.__struct_fields__:
         inner = types[name]
@@ -58,7 +64,7 @@ def _leaves(tree: Mapping[str, object]) -> Iterator[tuple[str, ...]]:
 
 def _check(section: type[msgspec.Struct], keys: Sequence[str], write: Callable[[Sequence[str]], str]) -> None:
     """Raise if a setting does not exist. `write` makes the text of a name."""
-    known, own = list(names_of(section)), tuple(keys)
+    known, own = names_of(section), tuple(keys)
     if any(own[: len(one)] == one or one[: len(own)] == own for one in known):
         return  # with more keys it is a place in a table of the user's, with fewer a section
     texts = {"_".join(one): write(one) for one in known}

@@ -75,6 +75,7 @@ from headwater.types import Domain, Epoch, Position
 from tests.support.faulty import FaultyLedger
 from tests.support.promise import promise
 from tests.support.scribe import START_MS, TOPIC
+from tests.support.soak import examples
 
 PROMISES = ("M1", "M2")
 
@@ -266,7 +267,7 @@ def check_streams(state: State) -> None:
 
 @promise("M1")
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(data=st.data())
 def test_replay_from_any_checkpoint_equals_replay_from_the_start(kind: str, data: st.DataObject) -> None:
     """Images are equal, and stay equal when more is applied; every invariant of the index holds on the way."""
@@ -289,7 +290,7 @@ def test_replay_from_any_checkpoint_equals_replay_from_the_start(kind: str, data
 
 
 @promise("M1")
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(records(stream_commands, EPOCHS), st.integers(0, 3), st.data())
 def test_repetitions_change_nothing(ledger: list[bytes], times: int, data: st.DataObject) -> None:
     """Repeating records of live epochs, at any later place, leaves streams and objects as they are."""
@@ -328,7 +329,7 @@ steps = st.one_of(
 
 
 @promise("M1", "M2")
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(steps, max_size=40))
 def test_replicas_agree(plan: list[tuple[str, object, object]]) -> None:
     """Whatever is submitted where, whatever is lost, whenever the ledger is cut: one state for all."""
@@ -372,7 +373,7 @@ async def _replicas_agree(plan: list[tuple[str, object, object]]) -> None:
 
 
 @promise("M1")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(records(stream_commands, EPOCHS), st.sets(st.integers(1, 25), max_size=6))
 def test_a_cut_ledger_serves_a_late_replica(ledger: list[bytes], checkpoints: set[int]) -> None:
     """However often it was cut, who comes late has the state of those who saw every record."""

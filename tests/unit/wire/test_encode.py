@@ -7,6 +7,7 @@ import random
 import typing
 import uuid
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any
 
 import pytest
@@ -22,6 +23,10 @@ from tests.support.promise import promise
 PROMISES = ("K1",)
 
 MESSAGES = [(key, version) for key in api_key_map for version in known_versions(key)]
+
+
+_hints = cache(typing.get_type_hints)
+"""The types of an entity's fields. Each is asked for thousands of times."""
 
 
 def _scalar(kind: str, rng: random.Random) -> Any:
@@ -42,7 +47,7 @@ def _scalar(kind: str, rng: random.Random) -> Any:
 
 def _values(entity: type, rng: random.Random) -> dict[str, Any]:
     """Random values for some of an entity's fields."""
-    hints = typing.get_type_hints(entity)
+    hints = _hints(entity)
     values: dict[str, Any] = {"no_such_field": 1}
     for field in fields(entity):
         if rng.random() < 0.2 or ("tag" in field.metadata and rng.random() < 0.5):
@@ -87,11 +92,16 @@ def test_same_bytes_as_kio(key: int) -> None:
             assert b"".join(out) == buffer.getvalue(), (entity, values)
 
 
+@cache
+def _default(entity: type) -> Any:
+    return builder(entity)({})
+
+
 def _without_default_tags(entity: type, values: dict[str, Any]) -> dict[str, Any]:
     """kio leaves out tagged fields that have their default; we are never given those."""
     built = builder(entity)(values)
-    default = builder(entity)({})
-    hints = typing.get_type_hints(entity)
+    default = _default(entity)
+    hints = _hints(entity)
     kept = {}
     for field in fields(entity):
         if field.name not in values:
@@ -108,6 +118,7 @@ def _without_default_tags(entity: type, values: dict[str, Any]) -> dict[str, Any
     return kept
 
 
+@cache
 def _leaves(kind: Any) -> list[Any]:
     arguments = typing.get_args(kind)
     return [leaf for a in arguments for leaf in _leaves(a)] if arguments else [kind]

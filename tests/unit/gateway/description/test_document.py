@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import cache
 from typing import Any
 
 import jsonschema_rs
@@ -32,7 +33,13 @@ FAMILIES = [module for module in MODULES if not hasattr(module, "STYLES")]
 
 def validator(schema: dict[str, Any]) -> jsonschema_rs.Draft202012Validator:
     """A validator for a schema of the document."""
-    return jsonschema_rs.Draft202012Validator({**schema, "components": DOCUMENT["components"]})
+    return _validator(json.dumps(schema))
+
+
+@cache
+def _validator(schema: str) -> jsonschema_rs.Draft202012Validator:
+    """Many calls share a schema, above all that of problems."""
+    return jsonschema_rs.Draft202012Validator({**json.loads(schema), "components": DOCUMENT["components"]})
 
 
 def test_every_handler_is_in_the_document() -> None:

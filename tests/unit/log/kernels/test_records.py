@@ -11,6 +11,7 @@ from headwater.log.kernels.records import BAD_FIELD, BAD_LENGTH, BAD_OFFSET, CUT
 from headwater.types import Buffer
 from tests.support.batches import Rec, record, varint
 from tests.support.promise import promise
+from tests.support.soak import examples
 
 PROMISES = ("K3",)
 
@@ -59,7 +60,7 @@ def test_sound_records(compiled: Walk, wanted: list[Rec]) -> None:
 
 
 @promise("K3")
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(
     wanted=recs,
     changes=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=4),
@@ -78,7 +79,7 @@ def test_mutated_records(
 
 
 @promise("K3")
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(data=st.binary(max_size=60), count=st.integers(-1, 5))
 def test_random_bytes(compiled: Walk, data: bytes, count: int) -> None:
     same(compiled, data, len(data), count)

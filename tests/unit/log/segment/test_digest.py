@@ -14,6 +14,7 @@ from headwater.log.segment.schema import segment_schema
 from headwater.log.segment.write import decode_runs
 from tests.support.batches import Rec, batch
 from tests.support.promise import promise
+from tests.support.soak import examples
 
 PROMISES = ("T5",)
 
@@ -35,7 +36,7 @@ def of(found: list[dict[str, Any]]) -> pa.RecordBatch:
 
 
 @promise("T5")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(rows, max_size=12), st.data())
 def test_order_and_cut_do_not_matter(found: list[dict[str, Any]], data: st.DataObject) -> None:
     """Slices of one batch, batches of their own, and any order have the same sum."""
@@ -50,7 +51,7 @@ def test_order_and_cut_do_not_matter(found: list[dict[str, Any]], data: st.DataO
 
 
 @promise("T5")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(rows, min_size=1, max_size=4), st.sampled_from(LOGGED), st.integers(0, 3), rows)
 def test_every_change_changes_it(found: list[dict[str, Any]], name: str, at: int, other: dict[str, Any]) -> None:
     """Of any log column of any row; the timestamp of tables follows from that of the log."""
@@ -60,7 +61,7 @@ def test_every_change_changes_it(found: list[dict[str, Any]], name: str, at: int
 
 
 @promise("T5")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.binary(min_size=1, max_size=400), st.data())
 def test_no_byte_is_passed_over(value: bytes, data: st.DataObject) -> None:
     """A bit of a value, wherever it is, and a byte more or less."""

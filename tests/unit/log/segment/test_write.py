@@ -25,6 +25,7 @@ from headwater.log.segment.write import SegmentFacts, SegmentWriter, Sizes, comp
 from headwater.state.commands.tables import KEY_COLUMN, Bounds
 from tests.support.batches import NO_PRODUCER, Rec, batch
 from tests.support.promise import promise
+from tests.support.soak import examples
 
 PROMISES = ("T2", "T3")
 
@@ -114,7 +115,7 @@ batches = st.lists(
 
 
 @promise("T3")
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(
     made=batches,
     start=st.integers(0, 1 << 40),
@@ -194,7 +195,7 @@ def test_raw_headers_are_kept_to_the_byte() -> None:
 
 
 @promise("T3")
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(name=st.binary(max_size=6) | st.text(max_size=4).map(lambda t: t.encode("utf-8", "surrogatepass")))
 def test_utf8_as_python_judges_it(name: bytes) -> None:
     (piece,) = rows_of(run_of([batch([Rec(b"x", headers=((name, None),))])]))

@@ -26,6 +26,7 @@ from headwater.state.records import Record, decode, encode
 from headwater.state.results import Done, Refused
 from headwater.types import Position
 from tests.support.promise import promise
+from tests.support.soak import examples
 
 PROMISES = ("S2",)
 
@@ -75,7 +76,7 @@ def naive(
 
 
 @promise("S2")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(acls, max_size=8), st.sets(st.integers(0, 7)))
 def test_decisions_are_those_of_the_model(rules: list[Acl], dropped: set[int]) -> None:
     """Also after some of the rules are gone again, and after a checkpoint."""
@@ -96,7 +97,7 @@ def test_decisions_are_those_of_the_model(rules: list[Acl], dropped: set[int]) -
 
 
 @promise("S2")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(acls, max_size=8), st.sampled_from(OPERATIONS), st.sampled_from(KINDS))
 def test_something_is_allowed_to_something_if_there_is_such_a_name(
     rules: list[Acl], operation: Operation, kind: AclResource
@@ -110,7 +111,7 @@ def test_something_is_allowed_to_something_if_there_is_such_a_name(
 
 
 @promise("S2")
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(acls, max_size=8, unique=True),
     st.sampled_from(list(Pattern)[1:]),

@@ -33,6 +33,7 @@ from headwater.state.streams.stored.keys import KEPT_MS
 from headwater.types import Domain, Position
 from tests.support.promise import promise
 from tests.support.scribe import FIRST_CHUNK, PREFIX, START_MS, TOPIC, Scribe
+from tests.support.soak import examples
 
 PROMISES = ("L4",)
 
@@ -297,7 +298,7 @@ units = st.tuples(st.lists(conditions, min_size=1, max_size=3), st.booleans(), s
 
 
 @promise("L4", "H1")
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.tuples(units, starts, st.integers(0, KEPT_MS // 3)), max_size=12))
 def test_histories(history: list[tuple[tuple[list[AnyCondition], bool, int, int], StartAt, int]]) -> None:
     """Any history against a model: dense or with gaps, answers that repeat, replay and checkpoint equal."""
