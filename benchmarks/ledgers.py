@@ -62,6 +62,12 @@ def _sqlite(directory: Path) -> Iterator[Place]:
 
 
 @contextmanager
+def _journal(directory: Path) -> Iterator[Place]:
+    names = iter(range(1_000))
+    yield Place(lambda: f"journal://{directory}/{next(names)}/journal", {})
+
+
+@contextmanager
 def _etcd(directory: Path) -> Iterator[Place]:
     names = iter(range(1_000))
     with EtcdCluster(directory) as cluster:
@@ -79,7 +85,7 @@ def _served(make: Callable[[Path], LedgerServer]) -> Callable[[Path], Any]:
 
 def _places() -> dict[str, Callable[[Path], Any]]:
     """Everything that can be measured here, by name."""
-    found: dict[str, Callable[[Path], Any]] = {"sqlite": _sqlite}
+    found: dict[str, Callable[[Path], Any]] = {"sqlite": _sqlite, "journal": _journal}
     if PROGRAM.exists():
         found["etcd, 3 members"] = _etcd
     for name, (program, make) in SERVERS.items():

@@ -167,8 +167,8 @@ class Cluster(Serving, AbstractContextManager["Cluster"]):
 
     def pause(self, process: psutil.Process) -> None:
         """Pause a process while it holds no lock that other processes need."""
-        if self.stores.ledger == "sqlite":
-            stop_outside_the_ledger(self.stores.directory / "ledger.db", process)
+        if self.stores.is_local:
+            stop_outside_the_ledger(self.stores.ledger_file, process)
         else:
             process.send_signal(signal.SIGSTOP)
 

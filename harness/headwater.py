@@ -209,8 +209,8 @@ class Headwater(Serving, AbstractContextManager["Headwater"]):
         """Pause processes while they hold no lock that other processes need."""
         if self.stores is None:
             stop_outside_the_ledger(self.data / "ledger.db", *family)
-        elif self.stores.ledger == "sqlite":
-            stop_outside_the_ledger(self.stores.directory / "ledger.db", *family)
+        elif self.stores.is_local:
+            stop_outside_the_ledger(self.stores.ledger_file, *family)
         else:
             for process in family:
                 process.suspend()

@@ -1,4 +1,4 @@
-"""Pausing a process that shares a SQLite ledger with others."""
+"""Pausing a process that shares a local ledger with others: a SQLite file, or the directory of a journal."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def can_be_locked(ledger: Path) -> bool:
     """
 
     def locked() -> bool:
-        with Path(f"{ledger}.lock").open("rb") as file:
+        with (ledger / "lock" if ledger.is_dir() else Path(f"{ledger}.lock")).open("rb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                for name in (ledger, f"{ledger}-beats"):
+                for name in () if ledger.is_dir() else (ledger, f"{ledger}-beats"):
                     with closing(sqlite3.connect(name, isolation_level=None, timeout=0)) as db:
                         db.execute("BEGIN IMMEDIATE")
                         db.execute("ROLLBACK")

@@ -13,13 +13,13 @@ from harness.oxia import OxiaServer
 from harness.process import STOP_SECONDS
 from harness.s3 import S3Server
 
-LEDGERS = ("sqlite", "etcd", "oxia", "bucket")
+LEDGERS = ("sqlite", "journal", "etcd", "oxia", "bucket")
 QUICK_FLUSHES = {"wal": {"cost": {"min_interval_ms": 5}}}
 """The profile for S3 gathers batches for 200 ms to save requests. Here requests cost nothing, and tests would wait."""
 
 
 class Stores(AbstractContextManager["Stores"]):
-    """Run until the block ends. With `sqlite` and `bucket` there are no metadata servers."""
+    """Run until the block ends. With `sqlite`, `journal` and `bucket` there are no metadata servers."""
 
     def __init__(self, directory: Path, ledger: str, *, quick: bool = True) -> None:
         self.directory = directory
@@ -51,7 +51,17 @@ class Stores(AbstractContextManager["Stores"]):
             return str(self.metadata.url("headwater"))
         if self.ledger == "bucket":
             return f"{self.s3.url}/ledger"
-        return f"sqlite://{self.directory.absolute()}/ledger.db"
+        return f"{self.ledger}://{self.ledger_file.absolute()}"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the ledger is in files that all processes lock."""
+        return self.ledger in ("sqlite", "journal")
+
+    @property
+    def ledger_file(self) -> Path:
+        """The file, or the directory, of a local ledger."""
+        return self.directory / ("ledger.db" if self.ledger == "sqlite" else "journal")
 
     def end_metadata_node(self, node: int) -> None:
         """Stop a node of etcd with SIGTERM, and wait until it has ended."""

@@ -1,6 +1,6 @@
-"""Runs tests that know nothing of it on clusters: ledgers on etcd, Oxia or a bucket, objects on S3.
+"""Runs tests that know nothing of it on clusters: ledgers in a journal, on etcd, Oxia or a bucket, objects on S3.
 
-    python -m tests.clustered [--ledger etcd|oxia|bucket|sqlite] [PYTEST OPTIONS]
+    python -m tests.clustered [--ledger journal|etcd|oxia|bucket|sqlite] [PYTEST OPTIONS]
 
 HEADWATER_TEST_CLUSTER does it. Servers of client tests are then three brokers in two zones; whatever starts a
 `headwater up` of its own gets one whose stores are servers.
@@ -53,6 +53,7 @@ FAULTS = (
 
 SELECTIONS: Mapping[str, Sequence[str]] = {
     "sqlite": (*LOG, *FAULTS),
+    "journal": (*CLIENTS, *GROUPS, *HTTP, *SECURITY, *SETTLING, *LOG, *FAULTS),
     "etcd": (*CLIENTS, *GROUPS, *HTTP, *SECURITY, *SETTLING, *LOG, *FAULTS, "tests/faults/test_rolling_restart.py"),
     "oxia": (*LOG, *GROUPS, *HTTP, *FAULTS, "tests/compat/test_librdkafka.py"),
     "bucket": (*LOG, *GROUPS, *HTTP, *FAULTS, "tests/compat/test_librdkafka.py"),

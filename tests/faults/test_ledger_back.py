@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
@@ -157,9 +158,8 @@ class Sound(NamedTuple):
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-@pytest.fixture(scope="module", params=[Sqlite, Journal], ids=["sqlite", "journal"])
-def sound(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sound]:
-    root, kind = tmp_path_factory.mktemp("back"), request.param()
+def made(kind: Sqlite | Journal, root: Path) -> Sound:
+    """A cluster that has stopped, and what its ledger was before the last records."""
     data = root / "server" / "data"
     with Running(root / "server", lake=True, settings=QUICK_LAKE, variables=kind.variables(data)) as server:
         server.cli("topic", "create", TOPIC, "--bootstrap", server.bootstrap)
@@ -178,12 +178,25 @@ def sound(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             raw.produce(TOPIC, fresh([b"lost"]))
         server.table("settle", TOPIC)
         server.stop()
-        kind.at_rest(data)
-        yield Sound(kind, data, root / "older")
+    kind.at_rest(data)
+    return Sound(kind, data, root / "older")
+
+
+@pytest.fixture(scope="module")
+def sounds(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Sound]:
+    """One of each kind, made when the first test asks for it."""
+    kinds: dict[str, Sqlite | Journal] = {"sqlite": Sqlite(), "journal": Journal()}
+    return functools.cache(lambda kind: made(kinds[kind], tmp_path_factory.mktemp(kind)))
+
+
+@pytest.fixture
+def sound(sounds: Callable[[str], Sound], kind: str) -> Sound:
+    return sounds(kind)
 
 
 @promise("M1", "M3")
 @pytest.mark.parametrize("loss", ["older copy", "end", "other end", "everything"])
+@pytest.mark.parametrize("kind", ["sqlite", "journal"])
 def test_it_is_refused_and_nothing_is_touched(sound: Sound, tmp_path: Path, loss: str) -> None:
     copy = sound.copy(tmp_path)
     sound.lose(copy, loss)
@@ -199,6 +212,7 @@ def test_it_is_refused_and_nothing_is_touched(sound: Sound, tmp_path: Path, loss
 
 
 @promise("M1", "M3")
+@pytest.mark.parametrize("kind", ["sqlite", "journal"])
 def test_it_goes_back_under_a_running_cluster(sound: Sound, tmp_path: Path) -> None:
     """Whoever meets that ends, and `up` with it, so that nothing else is written."""
     copy = sound.copy(tmp_path)
@@ -239,6 +253,8 @@ def test_a_ledger_with_servers_of_its_own(kind: str, tmp_path: Path, monkeypatch
                 shutil.rmtree(ledger)
                 if loss is not None:
                     shutil.copytree(loss, ledger)
+                else:
+                    ledger.mkdir()
             doctor = headwater("doctor", "--config", str(server.config))
             assert doctor.returncode == LEDGER and "metadata accept" in doctor.stderr, doctor.stderr
         ended = headwater("up", *server.options, "--config", str(server.config))
@@ -269,7 +285,9 @@ def at_rest(stores: Stores) -> Iterator[Path]:
 
 
 @promise("M1", "M3", "T3")
-@pytest.mark.parametrize("loss", ["older copy", "everything"])
+@pytest.mark.parametrize(
+    ("kind", "loss"), [("sqlite", "older copy"), ("sqlite", "everything"), ("journal", "older copy")]
+)
 def test_the_loss_is_accepted(sound: Sound, tmp_path: Path, loss: str) -> None:
     """What the ledger still has stays, offsets go on behind it, and tables show the same as the log."""
     copy = sound.copy(tmp_path)

@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
+from harness.virtual import SeededChance
 from headwater.ledger.journal.disk import Disk
 from headwater.ledger.journal.opening import open_journal
 from headwater.ledger.journal.writer import Writer
@@ -62,7 +63,7 @@ def test_the_same_seed_tells_the_same_story() -> None:
 def test_a_cut_overwrites_nothing(in_place: bool) -> None:
     """Frames 2 and 3 are lost with the power, and frame 4 is not: it must not follow when they are written anew."""
     machine = Machine(7)
-    chance = machine.random.randbytes
+    chance = SeededChance(7)
 
     def unsynced(disk: Disk) -> None:
         writer = writer_of(disk, open_journal(disk, 0, chance, FILE_BYTES), chance)

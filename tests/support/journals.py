@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
+from headwater.clock import Chance
 from headwater.ledger.journal.disk import Disk
 from headwater.ledger.journal.page import Page
 from headwater.ledger.journal.reader import Reader
@@ -86,7 +87,7 @@ class MemoryDisk:
         """Nothing is held."""
 
 
-def writer_of(disk: Disk, opened: tuple[Reader, Page], chance: Callable[[int], bytes]) -> Writer:
+def writer_of(disk: Disk, opened: tuple[Reader, Page], chance: Chance) -> Writer:
     """Somebody who appends to a journal that was opened."""
     reader, page = opened
     return Writer(disk, page, reader, chance, threading.Lock(), FILE_BYTES)

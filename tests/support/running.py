@@ -16,7 +16,7 @@ from harness.headwater import Headwater
 from harness.stores import LEDGERS
 
 VARIABLE = "HEADWATER_TEST_CLUSTER"
-"""Tests that start a Headwater start it on this kind of ledger: sqlite, etcd, oxia or bucket."""
+"""Tests that start a Headwater start it on this kind of ledger: sqlite, journal, etcd, oxia or bucket."""
 
 
 def wanted() -> str:

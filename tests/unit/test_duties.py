@@ -25,6 +25,7 @@ from headwater.gateway.load import Load
 from headwater.ledger.bucket.ledger import BucketLedger
 from headwater.ledger.etcd.ledger import EtcdLedger
 from headwater.ledger.oxia.ledger import OxiaLedger
+from headwater.ledger.journal.ledger import JournalLedger
 from headwater.ledger.sqlite.ledger import SqliteLedger
 from headwater.objects.registers import MemoryRegisters
 from headwater.query.holding import Holding
@@ -278,6 +279,20 @@ async def _sqlite(scene: Scene) -> Background:
     return background
 
 
+async def _journal(scene: Scene) -> Background:
+    background = Background()
+    ledger = JournalLedger(scene.directory / "journal", background, file_bytes=1 << 20)
+    ledger._ends = boom  # type: ignore[method-assign]
+    watching = asyncio.create_task(ledger.watch(ONE, Position(0)))
+
+    async def close() -> None:
+        watching.cancel()
+        await ledger.close()
+
+    scene.closing.append(close)
+    return background
+
+
 async def _parent(scene: Scene) -> Background:
     stop = asyncio.Event()
     background = lifecycle.supervised_by(stop)
@@ -319,9 +334,10 @@ CASES: dict[str, Callable[[Scene], Awaitable[Background]]] = {
     "oxia-notices": _oxia,
     "ledger-poll": _bucket,
     "ledger-changes": _sqlite,
+    "journal-changes": _journal,
     "parent": _parent,
 }
-REAL_TIME = {"ledger-changes", "parent"}
+REAL_TIME = {"ledger-changes", "journal-changes", "parent"}
 """They use threads and pipes."""
 
 

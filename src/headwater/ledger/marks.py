@@ -49,8 +49,8 @@ class Mark(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     """The next epoch that is assigned."""
     producer: int
     """The next producer id that is assigned."""
-    number: int = 0
-    """The newest frame of a journal that was synced."""
+    number: int
+    """The newest frame of a journal that was synced; 0 for other ledgers."""
 
     def is_behind(self, other: Mark) -> bool:
         """Whether another mark of the same life has come further in a domain."""

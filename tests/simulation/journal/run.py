@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from harness.virtual import SeededChance
 from headwater.errors import Halted, LedgerWentBack, OutcomeUnknown, StoreFull, StoreUnavailable, Truncated
 from headwater.ledger.contract import Pointer
 from headwater.ledger.journal.opening import open_journal
@@ -65,6 +66,7 @@ class Run:
         )
         self.domains = {domain: Domains() for domain in DOMAINS}
         self.tried: set[bytes] = set()
+        self.chance = SeededChance(self.random.getrandbits(32))
         self.marked = 0
         self.acknowledged = self.crashes = self.refused = 0
         self.log: list[str] = []
@@ -75,8 +77,8 @@ class Run:
     def work(self, disk: SimulatedDisk, count: int) -> None:
         """A process of the cluster."""
         try:
-            reader, page = open_journal(disk, self.marked, self.random.randbytes, FILE_BYTES)
-            writer = Writer(disk, page, reader, self.random.randbytes, threading.Lock(), FILE_BYTES)
+            reader, page = open_journal(disk, self.marked, self.chance, FILE_BYTES)
+            writer = Writer(disk, page, reader, self.chance, threading.Lock(), FILE_BYTES)
             for _ in range(count):
                 self.step(writer, reader, page)
         except (Halted, StoreUnavailable, StoreFull) as error:
@@ -142,7 +144,7 @@ class Run:
     def audit(self, disk: SimulatedDisk) -> None:
         """Everything that anybody was told of is there."""
         told = {domain: (dict(of.told), of.truncated, of.pointer) for domain, of in self.domains.items()}
-        reader, page = open_journal(disk, self.marked, self.random.randbytes, FILE_BYTES)
+        reader, page = open_journal(disk, self.marked, self.chance, FILE_BYTES)
         ensure(page.synced() >= self.marked, f"synced {page.synced()}, and a mark says {self.marked}")
         for domain, (records, truncated, pointer) in told.items():
             known, shown = self.domains[domain], reader.shown(domain)
@@ -244,7 +246,7 @@ class Run:
 
 
 def opened(disk: SimulatedDisk, marked: int) -> None:
-    _, page = open_journal(disk, marked, random.Random(1).randbytes, FILE_BYTES)
+    _, page = open_journal(disk, marked, SeededChance(1), FILE_BYTES)
     ensure(page.synced() >= marked, f"a journal that ends at {page.synced()} was opened; a mark says {marked}")
 
 

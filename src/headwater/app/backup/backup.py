@@ -20,7 +20,7 @@ from headwater.app.backup.receipt import Receipt, write_receipt
 from headwater.app.backup.target import Source, Target
 from headwater.app.backup.transfer import Counts
 from headwater.clock import Chance, Clock
-from headwater.errors import ConfigError, StoreUnavailable
+from headwater.errors import ConfigError, ObjectMissing, StoreUnavailable
 from headwater.lake.tables.iceberg import by_path
 from headwater.lake.tables.iceberg.table import FOLDER
 from headwater.lake.tables.keys.table import NAME as KEYS
@@ -135,10 +135,28 @@ def _check_cluster(found: Round, receipt: Receipt, source: Source, target: Targe
         )
 
 
+class _Gathered(LocalStore):
+    """The objects of a copy, those included that come into their places in the last step."""
+
+    def __init__(self, target: Target, mode: int) -> None:
+        super().__init__(target.staging / OBJECTS, mode)
+        self._placed = LocalStore(target.objects, mode)
+
+    async def get(self, path: str, start: int = 0, length: int | None = None) -> bytes:
+        try:
+            return await super().get(path, start, length)
+        except ObjectMissing:
+            return await self._placed.get(path, start, length)
+
+    async def close(self) -> None:
+        await self._placed.close()
+        await super().close()
+
+
 async def _fence(target: Target, mode: int, clock: Clock, chance: Chance) -> dict[int, int]:
     """Fence all processes in the copied ledger; returns the ends of its domains."""
     ledger = SqliteLedger(target.staging / LEDGER)
-    domains = Domains(ledger, LocalStore(target.staging / OBJECTS, mode), clock, chance)  # its checkpoints are there
+    domains = Domains(ledger, _Gathered(target, mode), clock, chance)
     try:
         async with asyncio.timeout(FENCE_SECONDS):
             await domains.follow()

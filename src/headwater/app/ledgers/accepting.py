@@ -65,8 +65,8 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
 
 async def look(settings: Settings) -> Loss:
     """What is lost. Nothing is changed: a SQLite ledger is looked at in a copy."""
-    begin(settings, writing=False, create=True, accepting=True)
     missing = await asyncio.to_thread(missing_in, settings)
+    begin(settings, writing=False, create=bool(missing), accepting=True)
     async with _copy(settings) as copied:
         domains = Domains.open(copied, accepting=True)
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import sys
 import threading
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from headwater import modes
 from headwater.background import Background, Duty, OnDeath, Supervised
+from headwater.clock import SystemChance
 from headwater.errors import ConfigError, StoreFull, StoreUnavailable
 from headwater.ledger.contract import MAX_RECORD_BYTES, Beat, Entry, Pointer
 from headwater.ledger.journal.disk import LocalDisk
@@ -64,16 +64,17 @@ class JournalLedger:
         self._disk = LocalDisk(directory)
         self._mutex = threading.Lock()
         self._closed = False
+        chance = SystemChance()
         try:
             if accepting:
-                cut_where_unsound(self._disk, os.urandom, file_bytes)
+                cut_where_unsound(self._disk, chance, file_bytes)
             marks = [] if accepting else read_files([self.mark_path])
             marked = max((mark.number for mark in marks), default=0)
-            self._reader, self._page = open_journal(self._disk, marked, os.urandom, file_bytes)
+            self._reader, self._page = open_journal(self._disk, marked, chance, file_bytes)
         except BaseException:
             self._disk.release()
             raise
-        self._writer = Writer(self._disk, self._page, self._reader, os.urandom, self._mutex, file_bytes)
+        self._writer = Writer(self._disk, self._page, self._reader, chance, self._mutex, file_bytes)
         self._writing = Threads(_WRITERS, "journal-write")
         self._reading = Threads(1, "journal-read")
         modes.make_directory(directory / NOTICES, modes.PRIVATE_DIRECTORY)

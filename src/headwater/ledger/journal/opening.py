@@ -8,17 +8,13 @@ may have been told of: the journal is left as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from headwater.clock import Chance
 from headwater.errors import Damaged, LedgerWentBack, StoreUnavailable
 from headwater.ledger.journal import frames
 from headwater.ledger.journal.disk import Disk, SyncFailed
 from headwater.ledger.journal.frames import FileHead, Origin
 from headwater.ledger.journal.page import SLOTS, Page, Published
 from headwater.ledger.journal.reader import FILE_BYTES, Reader, files_of, name_of, origin_of
-
-Chance = Callable[[int], bytes]
-"""Gives so many random bytes."""
 
 
 def open_journal(disk: Disk, marked: int, chance: Chance, file_bytes: int = FILE_BYTES) -> tuple[Reader, Page]:
@@ -92,7 +88,7 @@ def cut_where_unsound(disk: Disk, chance: Chance, file_bytes: int) -> None:
 
 def _begun(disk: Disk, chance: Chance, file_bytes: int) -> tuple[Reader, Page]:
     """A new journal."""
-    head = begin_file(disk, new_head(chance(16), 1, 1, Origin(0, 0, {}), chance), file_bytes)
+    head = begin_file(disk, new_head(chance.uuid().bytes, 1, 1, Origin(0, 0, {}), chance), file_bytes)
     reader = Reader(disk)
     reader.begin()
     published = Published(0, 1, head.size)
@@ -157,7 +153,7 @@ def _sync(disk: Disk, file: int, journal: bytes, found: Published) -> None:
 
 def new_head(journal: bytes, file: int, first: int, origin: Origin, chance: Chance) -> FileHead:
     """The header of a new life of a file."""
-    return frames.sized(FileHead(journal, file, int.from_bytes(chance(8), "big"), first, 0, origin))
+    return frames.sized(FileHead(journal, file, int.from_bytes(chance.uuid().bytes[:8], "big"), first, 0, origin))
 
 
 def begin_file(disk: Disk, head: FileHead, file_bytes: int, frame: bytes = b"") -> FileHead:

@@ -11,12 +11,13 @@ from collections.abc import Callable
 
 import msgspec
 
+from headwater.clock import Chance
 from headwater.errors import Halted, OutcomeUnknown, StoreFull, StoreUnavailable
 from headwater.ledger.contract import Pointer
 from headwater.ledger.journal import frames
 from headwater.ledger.journal.disk import Disk, SyncFailed
 from headwater.ledger.journal.frames import Frame, Kind
-from headwater.ledger.journal.opening import Chance, make_spare, new_head
+from headwater.ledger.journal.opening import make_spare, new_head
 from headwater.ledger.journal.page import Page, Published
 from headwater.ledger.journal.reader import FILE_BYTES, Reader, files_of, name_of, origin_of
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from harness.virtual import SeededChance
 from headwater.errors import LedgerWentBack
 from headwater.ledger.contract import Pointer
 from headwater.ledger.journal import frames
@@ -29,7 +30,7 @@ class Journal:
     """A journal of three files, with the state after each frame."""
 
     def __init__(self) -> None:
-        chance = random.Random(1).randbytes
+        chance = SeededChance(1)
         self.disk = MemoryDisk()
         opened = open_journal(self.disk, 0, chance, FILE_BYTES)
         reader, page = opened
@@ -69,7 +70,7 @@ def opened(files: dict[str, bytearray], marked: int) -> tuple[Reader, Page] | No
     """The journal in some files; None if it is refused, which must not change them."""
     before = {name: bytes(data) for name, data in files.items()}
     try:
-        return open_journal(MemoryDisk(files), marked, random.Random(2).randbytes, FILE_BYTES)
+        return open_journal(MemoryDisk(files), marked, SeededChance(2), FILE_BYTES)
     except LedgerWentBack:
         assert {name: bytes(data) for name, data in files.items()} == before
         return None
@@ -158,7 +159,7 @@ def test_a_file_is_missing(journal: Journal) -> None:
 @promise("M1")
 def test_files_of_another_journal(journal: Journal) -> None:
     other = MemoryDisk()
-    chance = random.Random(9).randbytes
+    chance = SeededChance(9)
     writer = writer_of(other, open_journal(other, 0, chance, FILE_BYTES), chance)
     for _ in range(20):
         writer.append(1, b"x" * 5_000)
