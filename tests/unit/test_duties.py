@@ -24,8 +24,8 @@ from headwater.errors import DutyFailed
 from headwater.gateway.load import Load
 from headwater.ledger.bucket.ledger import BucketLedger
 from headwater.ledger.etcd.ledger import EtcdLedger
-from headwater.ledger.oxia.ledger import OxiaLedger
 from headwater.ledger.journal.ledger import JournalLedger
+from headwater.ledger.oxia.ledger import OxiaLedger
 from headwater.ledger.sqlite.ledger import SqliteLedger
 from headwater.objects.registers import MemoryRegisters
 from headwater.query.holding import Holding

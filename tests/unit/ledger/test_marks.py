@@ -19,11 +19,12 @@ MARKS = st.builds(
     ends=st.dictionaries(st.integers(0, 3), ENDS, max_size=3),
     epoch=st.integers(1, 1 << 40),
     producer=st.integers(1, 1 << 40),
+    number=st.integers(0, 1 << 40),
 )
 
 
 def mark(time_ms: int, domain: int = 1) -> Mark:
-    return Mark("c", "p", "", {domain: End(time_ms, time_ms, 0)}, 1, 1)
+    return Mark("c", "p", "", {domain: End(time_ms, time_ms, 0)}, 1, 1, 0)
 
 
 @promise("M1")

@@ -1,9 +1,9 @@
 """The last step of a backup, and what the directory of a backup is to other commands.
 
 The ledger of a copy, its checkpoints and the Delta logs of its tables must change together. A Delta log is a set of
-files, so that is more than one rename. The backup gathers them in the folder `.backup/placing`, and says so in the receipt. From then on
-every process that meets the directory first puts them into their places; each step may be repeated. Before that, an
-earlier backup in the directory is as it was.
+files, so that is more than one rename. The backup gathers them in the folder `.backup/placing`, and says so in the
+receipt. From then on every process that meets the directory first puts them into their places; each step may be
+repeated. Before that, an earlier backup in the directory is as it was.
 
 The first process that writes to a copy removes the folder `.backup`. From then on the directory is a cluster's own, and
 no later backup may replace what is in it.

@@ -25,7 +25,7 @@ def record(number: int) -> bytes:
 
 
 def mark(position: int, crc: int) -> Mark:
-    return Mark("c", "p", "", {1: End(0, position, crc)}, 1, 1)
+    return Mark("c", "p", "", {1: End(0, position, crc)}, 1, 1, 0)
 
 
 async def written(path: Path, count: int, truncated: int = 0) -> None:
