@@ -169,6 +169,8 @@ def made(kind: Sqlite | Journal, root: Path) -> Sound:
         kind.at_rest(data)
         (root / "older").mkdir()
         for path in data.glob(kind.files):
+            if path.name.endswith("notices"):
+                continue
             if path.is_dir():
                 shutil.copytree(path, root / "older" / path.name, ignore=shutil.ignore_patterns("*notices"))
             else:
