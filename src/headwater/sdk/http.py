@@ -226,6 +226,8 @@ class Http:
             data = response.read(MAX_ANSWER + 1)
             if len(data) > MAX_ANSWER:
                 raise BadInput(f"the answer has more than {MAX_ANSWER} bytes: ask for less")
+            if response.length:  # `read` with a limit does not tell of an end that came too early
+                raise http.client.IncompleteRead(data, response.length)
         except _LOST as error:
             connection.close()
             raise OutcomeUnknown(f"the answer of {self.url} was lost: {_words(error)}") from error

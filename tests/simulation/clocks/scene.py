@@ -18,6 +18,7 @@ import msgspec
 from kio.schema.errors import ErrorCode
 
 import headwater.clock as host_clocks
+from headwater.log import housekeeping
 from headwater.replica import membership
 from headwater.replica.checkpoint import load_state, replay
 from headwater.state import clocks
@@ -30,7 +31,7 @@ from tests.simulation.stores import Faults, World
 from tests.support.batches import Rec, batch
 
 ONE = Domain(1)
-BELIEVED_MS, PATIENCE_MS, JUMP_MS, DOUBT_MS, ABSENCE_MS = 3_000, 12_000, 400, 1_000, 1_000
+BELIEVED_MS, PATIENCE_MS, JUMP_MS, DOUBT_MS, ABSENCE_MS, WAITING_MS = 3_000, 12_000, 400, 1_000, 1_000, 2_000
 SHORTENED = (
     (host_clocks, "BELIEVED_AFTER_MS", BELIEVED_MS),
     (host_clocks, "JUMP_MS", JUMP_MS),
@@ -40,6 +41,7 @@ SHORTENED = (
     (clocks, "DOUBT_MS", DOUBT_MS),
     (clocks, "MAX_ABSENCE_MS", ABSENCE_MS),
     (clocks, "MAX_DELAY_MS", ABSENCE_MS),
+    (housekeeping, "WAITING_MS", WAITING_MS),
 )
 RETENTION_MS = 8_000
 SLACK_MS = DOUBT_MS + ABSENCE_MS + 500

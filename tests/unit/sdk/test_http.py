@@ -53,6 +53,15 @@ def lost(handler: BaseHTTPRequestHandler) -> None:
     handler.connection.shutdown(socket.SHUT_RDWR)
 
 
+def cut(handler: BaseHTTPRequestHandler) -> None:
+    """Half an answer: the gateway dies while it sends it."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", "7")
+    handler.end_headers()
+    handler.wfile.write(b'{"n": ')
+    handler.close_connection = True
+
+
 def closing(handler: BaseHTTPRequestHandler) -> None:
     """An answer, and the end of the connection without a word about it."""
     told(200, n=1)(handler)
@@ -129,7 +138,8 @@ def test_what_was_refused_without_effect_is_repeated() -> None:
         assert [line for line, _, _ in gateway.asked] == ["POST /x"] * 3 and gateway.connections == 1
 
 
-def test_a_lost_answer_is_repeated_only_where_that_is_safe() -> None:
+@pytest.mark.parametrize("lost", [lost, cut])
+def test_a_lost_answer_is_repeated_only_where_that_is_safe(lost: Reply) -> None:
     with fake(lost, told(200, n=1)) as gateway, client(gateway.url) as http:
         with pytest.raises(OutcomeUnknown, match="was lost"):
             http.request("POST", "/x", body=b"b", repeat=False)

@@ -14,7 +14,7 @@ from headwater.settings.settings import Profile, Wal
 from headwater.state.commands.base import Fence
 from headwater.state.commands.streams import AppendUnits, AppendWal, Mode
 from headwater.state.results import Verdict
-from headwater.types import WalId
+from headwater.types import Pieces, WalId
 from tests.support.batches import Rec, batch, data_of, values
 from tests.support.promise import promise
 from tests.support.transactions import Transactor
@@ -397,8 +397,12 @@ def test_an_unexpected_failure_of_a_flush_ends_the_process() -> None:
         node = await world.node(wal=Wal(latency=profile(flushes=2)))
         [stream] = (await topic(node)).streams
 
-        async def put(path: str, pieces: object) -> None:
-            raise RuntimeError("planted")
+        right = world.store.put
+
+        async def put(path: str, pieces: Pieces) -> None:
+            if path.startswith(wal.ROOT):
+                raise RuntimeError("planted")
+            await right(path, pieces)
 
         world.store.put = put  # type: ignore[method-assign, assignment]
         send(node, stream, numbered(0))
