@@ -13,7 +13,7 @@ from tests.support.soak import WHOLE
 PROMISES = ("L1", "L3", "K11", "M1")
 
 pytestmark = pytest.mark.long
-SEEDS, ON_MODELS = (2_000, 200) if WHOLE else (24, 4)
+SEEDS, ON_MODELS = (2_000, 200) if WHOLE else (16, 4)
 SHARDS = 2
 LOOK_FROM = {"a fence ignored": 88, "offsets left out of a checkpoint": 37}
 """The seed with which the search for a defect begins, where the first seeds do not find it."""
