@@ -99,6 +99,7 @@ def _make_private(path: Path) -> None:
             os.close(modes.create(name, os.O_WRONLY, modes.PRIVATE))
         for suffix in ("", "-wal", "-shm", "-journal"):
             modes.tighten(f"{name}{suffix}", modes.PRIVATE)
+    modes.tighten(f"{path}-mark", modes.PRIVATE)
     modes.tighten(f"{path}-notices", modes.PRIVATE_DIRECTORY)
 
 
