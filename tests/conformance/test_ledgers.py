@@ -98,7 +98,7 @@ def test_sqlite_natively(name: str, tmp_path: Path) -> None:
 
 
 @promise("M1")
-@pytest.mark.parametrize("name", checks())
+@pytest.mark.parametrize("name", checks(carries=True))
 @pytest.mark.parametrize("file_bytes", [FILE_BYTES, SMALL_FILES], ids=["usual", "small"])
 def test_journal(name: str, file_bytes: int, tmp_path: Path) -> None:
     """With files of the usual size, and with files that are full after a few frames."""
@@ -106,7 +106,7 @@ def test_journal(name: str, file_bytes: int, tmp_path: Path) -> None:
     async def open_one() -> Ledger:
         return JournalLedger(tmp_path / "journal", file_bytes=file_bytes)
 
-    asyncio.run(_awaited(checks()[name](open_one)))
+    asyncio.run(_awaited(checks(carries=True)[name](open_one)))
 
 
 @promise("M1")

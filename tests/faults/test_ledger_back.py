@@ -111,12 +111,12 @@ class Journal:
             assert frame is not None
             echo = frames.echo_in(frame, data_then)
             assert echo is not None
-            other, _ = frames.encode_frame(
+            other = frames.encode_frame(
                 head.salt, frame.kind, frame.number, frame.synced, frame.domain, frame.position,
                 encode_record(Epoch(1), 1, 1, 1, []), echo,
             )  # fmt: skip
             file.seek(begin)
-            file.write(other)
+            file.write(b"".join(other.pieces))
 
     def frames(self, data: Path) -> list[tuple[Path, int]]:
         """Where the frames begin."""

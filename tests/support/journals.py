@@ -11,7 +11,7 @@ from headwater.ledger.journal.disk import Disk
 from headwater.ledger.journal.page import Page
 from headwater.ledger.journal.reader import Reader
 from headwater.ledger.journal.writer import Writer
-from headwater.types import Domain, Position
+from headwater.types import Domain, Pieces, Position
 
 FILE_BYTES = 64 << 10
 
@@ -35,7 +35,10 @@ class MemoryDisk:
     def read(self, name: str, at: int, size: int) -> bytes:
         return bytes(self._file(name)[at : at + size])
 
-    def write(self, name: str, at: int, data: bytes) -> None:
+    read_once = read
+
+    def write(self, name: str, at: int, pieces: Pieces) -> None:
+        data = b"".join(pieces)
         self._file(name)[at : at + len(data)] = data
 
     def sync(self, name: str) -> None:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, cast
+
+from crc32c import crc32c
 
 from headwater.errors import Truncated
-from headwater.ledger.contract import MAX_RECORD_BYTES, Entry, Ledger, Pointer
+from headwater.ledger.contract import MAX_RECORD_BYTES, Carrier, Entry, Image, Ledger, Pointer
 from headwater.types import Domain, Position
 
 OpenLedger: TypeAlias = Callable[[], Awaitable[Ledger]]
@@ -26,9 +28,9 @@ ONE, TWO = Domain(1), Domain(2)
 PAGE = 7
 
 
-def checks(*, volatile: bool = False) -> Mapping[str, Check]:
+def checks(*, volatile: bool = False, carries: bool = False) -> Mapping[str, Check]:
     """The checks for a backend, by name."""
-    found = _CHECKS if volatile else [*_CHECKS, *_DURABLE]
+    found = [*_CHECKS, *([] if volatile else _DURABLE), *(_CARRYING if carries else [])]
     return {check.__name__: check for check in found}
 
 
@@ -372,6 +374,70 @@ async def everything_outlives_its_handles(open_ledger: OpenLedger) -> None:
         _ensure(await ledger.append(ONE, b"new") > written[-1].position, "a position was used again")
 
 
+# --- images ------------------------------------------------------------------------------------------
+
+IMAGE_BYTES = 900_000
+EPOCH = 7
+
+
+def _image(sequence: int, size: int) -> Image:
+    body = (b"%d " % sequence * size)[: size - 4]
+    return Image(EPOCH, sequence, [body[:5], body[5:], crc32c(body).to_bytes(4, "big")], size, crc32c(body))
+
+
+def _bytes(image: Image) -> bytes:
+    return b"".join(image.pieces)
+
+
+def _carrier(ledger: Ledger) -> Carrier:
+    _ensure(bool(getattr(ledger, "carries", False)), "the ledger does not carry images")
+    return cast("Carrier", ledger)
+
+
+async def an_image_is_there_with_its_record(open_ledger: OpenLedger) -> None:
+    """Every handle that reads a record can read its images, whole and in part, and no others."""
+    async with _handles(open_ledger, 3) as ledgers:
+        carriers = [_carrier(ledger) for ledger in ledgers]
+        small, large = _image(1, 100), _image(3, IMAGE_BYTES)
+        await carriers[0].append(TWO, b"other", [_image(2, 50)])
+        position = await carriers[0].append(ONE, b"record", [small, large])
+        for carrier in carriers:
+            _expect(await carrier.read(ONE, START, PAGE), [Entry(position, b"record")], "records with images")
+            for image in (small, large):
+                data = _bytes(image)
+                _expect(await carrier.image(ONE, EPOCH, image.sequence), data, "an image")
+                _expect(await carrier.image(ONE, EPOCH, image.sequence, 20, 30), data[20:50], "a range of an image")
+                _expect(await carrier.image(ONE, EPOCH, image.sequence, 90, 1 << 40), data[90:], "an image's end")
+            for domain, epoch, sequence in ((ONE, EPOCH, 2), (ONE, EPOCH, 4), (ONE, EPOCH + 1, 1), (TWO, EPOCH, 1)):
+                _expect(await carrier.image(domain, epoch, sequence), None, "an image that was not written")
+
+
+async def images_stay_until_they_are_freed(open_ledger: OpenLedger) -> None:
+    """A truncation leaves images alone. What is freed is gone for all handles, and later images are not."""
+    async with _handles(open_ledger, 2) as ledgers:
+        writer, other = map(_carrier, ledgers)
+        images = [_image(sequence, IMAGE_BYTES) for sequence in range(1, 13)]
+        for image in images:
+            last = await writer.append(ONE, b"record", [image])
+        await writer.truncate(ONE, last)
+        _expect(await other.last(ONE), last, "the last position")
+        carried = sorted(await other.images(), key=lambda found: found.sequence)
+        _expect([found.sequence for found in carried], [image.sequence for image in images], "the images")
+        _expect({(f.domain, f.epoch, f.size) for f in carried}, {(ONE, EPOCH, IMAGE_BYTES)}, "what is told of them")
+        newest = carried[-1].file
+        await writer.free(newest - 1)
+        for carrier in (other, writer):
+            for image, found in zip(images, carried, strict=True):
+                data = _bytes(image) if found.file == newest else None
+                _expect(await carrier.image(ONE, EPOCH, image.sequence), data, f"image {image.sequence}")
+        again = await open_ledger()
+        try:
+            left = [f.sequence for f in carried if f.file == newest]
+            _expect(sorted(f.sequence for f in await _carrier(again).images()), left, "the images for a new handle")
+        finally:
+            await again.close()
+
+
 _CHECKS: list[Check] = [
     an_empty_ledger_has_nothing,
     positions_rise,
@@ -392,3 +458,4 @@ _CHECKS: list[Check] = [
     closing_is_idempotent,
 ]
 _DURABLE: list[Check] = [everything_outlives_its_handles]
+_CARRYING: list[Check] = [an_image_is_there_with_its_record, images_stay_until_they_are_freed]

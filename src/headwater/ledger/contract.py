@@ -12,10 +12,11 @@ A backend promises this and nothing more. `headwater.ledger.conformance` checks 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from headwater.types import Domain, Position
+from headwater.types import Domain, Pieces, Position
 
 MAX_RECORD_BYTES = 1 << 20
 """The size limit of a record on every backend. Larger payloads belong in an object."""
@@ -39,6 +40,29 @@ class Pointer:
     """The checkpoint before it. It is kept so that one damaged object loses nothing."""
     time_ms: int = 0
     """The ledger time of the newest checkpoint. What died later may not be deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A WAL object, for a ledger that stores it together with the record that names it."""
+
+    epoch: int
+    sequence: int
+    pieces: Pieces
+    size: int
+    crc: int
+    """The CRC32C of all bytes but the last four, which are this number."""
+
+
+class Carried(NamedTuple):
+    """An image that a ledger has."""
+
+    domain: Domain
+    epoch: int
+    sequence: int
+    file: int
+    """The number of the file that it is in. Images that were written later are in files with higher ones."""
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +114,24 @@ class Ledger(Protocol):
 
     async def close(self) -> None:
         """Release files, sockets and threads. Idempotent."""
+
+
+class Carrier(Ledger, Protocol):
+    """A ledger that stores WAL objects together with the records that name them.
+
+    Who can read a record can read its images, until the record is truncated and the image is freed.
+    """
+
+    async def append(self, domain: Domain, record: bytes, images: Sequence[Image] = ()) -> Position:
+        """See `Ledger.append`."""
+
+    async def image(
+        self, domain: Domain, epoch: int, sequence: int, start: int = 0, length: int | None = None
+    ) -> bytes | None:
+        """An image, or a range of it; None if the ledger does not have it. It may be damaged."""
+
+    async def images(self) -> list[Carried]:
+        """All images whose records can be read, or could be."""
+
+    async def free(self, through: int) -> None:
+        """Delete files up to a number, whose images nobody needs, as soon as nobody needs their records either."""

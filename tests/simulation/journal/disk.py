@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 
 from headwater.errors import StoreFull, StoreUnavailable
 from headwater.ledger.journal.disk import SyncFailed
+from headwater.types import Pieces
 
 PAGE = 4096
 SECTOR = 512
@@ -179,9 +180,11 @@ class SimulatedDisk:
         self._process.turn()
         return bytes(self._file(name).seen[at : at + size])
 
-    def write(self, name: str, at: int, data: bytes) -> None:
+    read_once = read
+
+    def write(self, name: str, at: int, pieces: Pieces) -> None:
         """A process may be killed in the middle of it."""
-        file = self._file(name)
+        file, data = self._file(name), b"".join(pieces)
         assert at % PAGE == 0 and len(data) % PAGE == 0 and at + len(data) <= len(file.seen), (name, at, len(data))
         half = self._machine.random.randrange(len(data) // PAGE + 1) * PAGE
         self._process.turn()

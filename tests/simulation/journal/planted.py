@@ -174,6 +174,17 @@ def _headers_of_files_that_were_never_published() -> contextlib.AbstractContextM
     return patch.object(Reader, "begin", lambda self, newest=None: right(self))
 
 
+def _torn_images_count() -> contextlib.AbstractContextManager[Any]:
+    """A frame is sound if its record is."""
+    return patch.object(opening, "_has_images", lambda *_: True)
+
+
+def _images_are_not_needed() -> contextlib.AbstractContextManager[Any]:
+    """A file goes when its records are not needed."""
+    right = Reader.unneeded
+    return patch.object(Reader, "unneeded", lambda self, synced, freed=0: right(self, synced, 1 << 62))
+
+
 def _read_ahead_of_the_end() -> contextlib.AbstractContextManager[Any]:
     """What was read behind the published end is used again."""
     return patch.object(Reader, "_drop_buffer", lambda self: None)
@@ -192,5 +203,7 @@ PLANTED: dict[str, Defect] = {
     "a seal that is not published": _seal_that_is_not_published,
     "files are deleted before the truncation is synced": _files_deleted_before_the_sync,
     "headers of files that were never published": _headers_of_files_that_were_never_published,
+    "torn images count": _torn_images_count,
+    "a file goes with its images": _images_are_not_needed,
     "what lies behind the published end is used": _read_ahead_of_the_end,
 }

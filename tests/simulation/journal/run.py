@@ -7,9 +7,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from crc32c import crc32c
+
 from harness.virtual import SeededChance
 from headwater.errors import Halted, LedgerWentBack, OutcomeUnknown, StoreFull, StoreUnavailable, Truncated
-from headwater.ledger.contract import Pointer
+from headwater.ledger.contract import Image, Pointer
 from headwater.ledger.journal.opening import open_journal
 from headwater.ledger.journal.page import Page
 from headwater.ledger.journal.reader import Reader
@@ -23,6 +25,9 @@ LONG = 9_000
 ROUNDS = 12
 TURNS = 300
 LAST_TURNS = 200_000
+EPOCH = 1
+STEPS = ["append", "truncate", "free", "point", "read", "mark", "spare"]
+WEIGHTS = [60, 6, 3, 4, 20, 6, 4]
 
 
 class Violation(AssertionError):
@@ -65,12 +70,17 @@ class Run:
             full=self.random.choice([0.0, 0.0, 0.3]),
         )
         self.domains = {domain: Domains() for domain in DOMAINS}
-        self.tried: set[bytes] = set()
+        self.tried: dict[bytes, list[tuple[int, bytes]]] = {}
+        """The images of each record that was tried, by sequence."""
+        self.carried: dict[tuple[Domain, int], tuple[int, bytes]] = {}
+        """Images whose record was acknowledged, with their file."""
+        self.freed = 0
+        """Images in files up to this one are not needed."""
         self.chance = SeededChance(self.random.getrandbits(32))
         self.marked = 0
         self.acknowledged = self.crashes = self.refused = 0
         self.log: list[str] = []
-        self._names = 0
+        self._names = self._sequences = 0
 
     # --- what processes do ---------------------------------------------------------------------------
 
@@ -90,16 +100,13 @@ class Run:
         domain = self.random.choice(DOMAINS)
         known = self.domains[domain]
         try:
-            match self.random.choices(["append", "truncate", "point", "read", "mark", "spare"], [60, 6, 4, 20, 6, 4])[
-                0
-            ]:
+            match self.random.choices(STEPS, WEIGHTS)[0]:
                 case "append":
-                    self._names += 1
-                    size = self.random.choice([20, 300, 3_000, LONG])
-                    record = (f"{self._names} ".encode() + b"HWJF" * size)[: self.random.randrange(20, size + 1)]
-                    self.tried.add(record)
-                    self.tell(domain, writer.append(domain, record), record)
-                    self.acknowledged += 1
+                    self.append(domain, writer, reader)
+                case "free":
+                    newest = max((image.file for image in reader.images), default=1)
+                    self.freed = max(self.freed, self.random.randrange(newest))
+                    writer.free(self.freed)
                 case "truncate":
                     through = self.random.randrange(max(known.told, default=0) + 1)
                     known.asked = max(known.asked, through)
@@ -120,6 +127,25 @@ class Run:
         except (OutcomeUnknown, StoreFull) as error:
             self.log.append(f"not told: {error}")
 
+    def append(self, domain: Domain, writer: Writer, reader: Reader) -> None:
+        self._names += 1
+        size = self.random.choice([20, 300, 3_000, LONG])
+        record = (f"{self._names} ".encode() + b"HWJF" * size)[: self.random.randrange(20, size + 1)]
+        images = []
+        for _ in range(self.random.choice([0, 0, 1, 2])):
+            self._sequences += 1
+            images.append((self._sequences, self.random.randbytes(self.random.choice([10, 5_000, LONG]))))
+        self.tried[record] = [(sequence, whole(body)) for sequence, body in images]
+        position = writer.append(domain, record, [image_of(sequence, body) for sequence, body in images])
+        for sequence, data in self.tried[record]:
+            place = reader.images.get(domain, EPOCH, sequence)
+            if place is None:
+                ensure(self.freed > 0, f"domain {domain}: image {sequence} is not there after its append")
+            else:
+                self.carried[domain, sequence] = place.file, data
+        self.tell(domain, position, record)
+        self.acknowledged += 1
+
     def read(self, domain: Domain, reader: Reader, page: Page) -> None:
         page.check()
         synced = page.synced()
@@ -131,6 +157,7 @@ class Run:
         try:
             for entry in reader.entries(domain, Position(after), 20):
                 self.tell(domain, entry.position, entry.data)
+                self.look(domain, reader, entry.data)
         except Truncated:
             ensure(after < self.domains[domain].asked, f"domain {domain} after {after} is truncated, and nobody asked")
         ensure(shown.last <= max([*told, self._names]), "positions from nowhere")
@@ -140,6 +167,23 @@ class Run:
         before = self.domains[domain].told.setdefault(position, record)
         ensure(before == record, f"domain {domain}, position {position}: {short(record)} and {short(before)}")
         ensure(record in self.tried, f"domain {domain}, position {position}: {short(record)} was never appended")
+
+    def look(self, domain: Domain, reader: Reader, record: bytes) -> None:
+        """The images of a record can be read, as long as it is not truncated and nobody has freed them."""
+        for sequence, data in self.tried[record]:
+            self.has_image(domain, reader, sequence, data, 0)
+
+    def has_image(self, domain: Domain, reader: Reader, sequence: int, data: bytes, file: int) -> None:
+        place = reader.images.get(domain, EPOCH, sequence)
+        try:
+            found = reader.image(place, 0, None) if place is not None else None
+        except FileNotFoundError:
+            found = None
+        if found is None and place is not None:
+            file = place.file
+        ensure(
+            found == data or (found is None and file <= self.freed), f"domain {domain}: image {sequence} is not there"
+        )
 
     def audit(self, disk: SimulatedDisk) -> None:
         """Everything that anybody was told of is there."""
@@ -163,7 +207,14 @@ class Run:
             ensure(positions == list(range(shown.truncated + 1, shown.last + 1)), f"domain {domain} has {positions}")
             for entry in entries:
                 self.tell(domain, entry.position, entry.data)
+                for sequence, data in self.tried[entry.data]:
+                    place = reader.images.get(domain, EPOCH, sequence)
+                    there = place is not None and reader.image(place, 0, None) == data
+                    ensure(there, f"domain {domain}: image {sequence} is not there, and its record is")
             ensure(len({entry.data for entry in entries}) == len(entries), f"domain {domain} has a record twice")
+
+        for (domain, sequence), (file, data) in self.carried.items():
+            self.has_image(domain, reader, sequence, data, file)
 
     # --- what happens to them ------------------------------------------------------------------------
 
@@ -254,6 +305,16 @@ def rolled(data: bytes) -> File:
     file = File(len(data))
     file.seen[:] = file.stored[:] = data
     return file
+
+
+def whole(body: bytes) -> bytes:
+    """An image: some bytes, and their CRC."""
+    return body + crc32c(body).to_bytes(4, "big")
+
+
+def image_of(sequence: int, body: bytes) -> Image:
+    data = whole(body)
+    return Image(EPOCH, sequence, [data[:5], data[5:]], len(data), crc32c(body))
 
 
 def ensure(holds: bool, what: str) -> None:

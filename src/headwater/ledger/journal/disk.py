@@ -16,11 +16,14 @@ from typing import Protocol
 from headwater import modes
 from headwater.clock import SystemClock
 from headwater.errors import StoreFull, StoreUnavailable
+from headwater.types import Pieces
 
 _now = SystemClock().monotonic
 LOCK_SECONDS = 5.0
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 LOCK, PAGE = "lock", "page"
+_IOV_MAX = 1024
+"""How many pieces one call writes."""
 _FLOCK = struct.Struct("hhqqi4x")
 """`struct flock` of 64-bit Linux, for locks that belong to an open file and not to a process."""
 
@@ -44,7 +47,10 @@ class Disk(Protocol):
     def read(self, name: str, at: int, size: int) -> bytes:
         """Bytes of a file; fewer at its end. Raises `FileNotFoundError`."""
 
-    def write(self, name: str, at: int, data: bytes) -> None:
+    def read_once(self, name: str, at: int, size: int) -> bytes:
+        """Bytes of a file that is not kept open. Any thread may call this. Raises `FileNotFoundError`."""
+
+    def write(self, name: str, at: int, pieces: Pieces) -> None:
         """Write into a file that exists, not beyond its end."""
 
     def sync(self, name: str) -> None:
@@ -142,13 +148,26 @@ class LocalDisk:
         except OSError as error:
             raise _told(error, name) from error
 
-    def write(self, name: str, at: int, data: bytes) -> None:
+    def read_once(self, name: str, at: int, size: int) -> bytes:
         try:
-            written = os.pwrite(self._open(name), data, at)
+            handle = os.open(self._directory / name, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return os.pread(handle, size, at)
+            finally:
+                os.close(handle)
+        except FileNotFoundError:
+            raise
         except OSError as error:
             raise _told(error, name) from error
-        if written != len(data):
-            raise StoreUnavailable(f"only {written} of {len(data)} bytes were written to {name}")
+
+    def write(self, name: str, at: int, pieces: Pieces) -> None:
+        size = sum(map(len, pieces))
+        try:
+            written = os.pwritev(self._open(name), pieces if len(pieces) <= _IOV_MAX else [b"".join(pieces)], at)
+        except OSError as error:
+            raise _told(error, name) from error
+        if written != size:
+            raise StoreUnavailable(f"only {written} of {size} bytes were written to {name}")
 
     def sync(self, name: str) -> None:
         handle = self._open(name)

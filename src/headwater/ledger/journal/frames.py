@@ -24,21 +24,26 @@ A frame begins at a multiple of 4,096 bytes and has one as its size:
     40  8    position; kinds other than records repeat the domain's last
     48  4+4  bytes of the echo; CRC32C of the record
     56  4+4  CRC32C of the echo; zero
-    64       the record, the echo, zeros
+    64  32   for each image: epoch 8, sequence 8, offset in the frame 4, bytes 4, CRC32C 4, zero 4
+    …        the record, the echo, the images, zeros
 
 The echo is header and record of the frame before, in the same file. With it one damaged page costs no record.
+An image is a WAL object that the record names. Its last four bytes are the CRC32C of the others.
 """
 
 from __future__ import annotations
 
 import enum
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import msgspec
 from crc32c import crc32c
 
-from headwater.ledger.contract import Pointer
+from headwater.ledger.contract import Image, Pointer
+from headwater.types import Buffer
 
 PAGE = 4096
 FORMAT = 1
@@ -48,7 +53,16 @@ _FRAME = struct.Struct(">4sIIHBBQQIIQIIII")
 FRAME_MAGIC = b"HWJF"
 HEAD_BYTES = _FRAME.size
 _CRC_AT, _AFTER_CRC = 4, 8
-_RECORD_BYTES, _RECORD_BYTES_AT = struct.Struct(">I"), 36
+_HEAD_BYTES, _HEAD_BYTES_AT = struct.Struct(">H"), 12
+_ROW = struct.Struct(">QQIIII")
+IMAGE_CRC_BYTES = 4
+MAX_IMAGES = 64
+"""Header and table of a frame are within one page."""
+MAX_FRAME = 32 << 20
+MAX_IMAGES_BYTES = 24 << 20
+"""The images of one frame. A frame with them is never longer than `MAX_FRAME`."""
+MAX_TOLD = 4 << 20
+"""Header, record and echo of a frame are not longer."""
 _FILE_CRC_AT = 52
 MAX_FILE_HEAD = 16 * PAGE
 SALT = struct.Struct(">Q")
@@ -95,6 +109,16 @@ class FileHead:
     origin: Origin
 
 
+class Row(NamedTuple):
+    """Where an image is in a frame."""
+
+    epoch: int
+    sequence: int
+    offset: int
+    size: int
+    crc: int
+
+
 @dataclass(frozen=True, slots=True)
 class Head:
     """A frame's header."""
@@ -109,6 +133,26 @@ class Head:
     echo_bytes: int
     record_crc: int
     echo_crc: int
+    images: tuple[Row, ...] = ()
+
+    @property
+    def own_bytes(self) -> int:
+        """The bytes of the header."""
+        return HEAD_BYTES + _ROW.size * len(self.images)
+
+    @property
+    def told_bytes(self) -> int:
+        """The bytes of header, record and echo."""
+        return self.own_bytes + self.record_bytes + self.echo_bytes
+
+
+class Encoded(NamedTuple):
+    """A frame that is written next."""
+
+    pieces: list[Buffer]
+    head: Head
+    echo: bytes
+    """What its successor repeats of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,56 +218,93 @@ def decode_file_head(data: bytes) -> FileHead | None:
 
 
 def encode_frame(
-    salt: int, kind: Kind, number: int, synced: int, domain: int, position: int, record: bytes, echo: bytes
-) -> tuple[bytes, Head]:
-    """A frame, and its header."""
-    size = padded(HEAD_BYTES + len(record) + len(echo))
+    salt: int,
+    kind: Kind,
+    number: int,
+    synced: int,
+    domain: int,
+    position: int,
+    record: bytes,
+    echo: bytes,
+    images: Sequence[Image] = (),
+) -> Encoded:
+    """A frame. The pieces of its images are not copied."""
+    if len(images) > MAX_IMAGES or sum(image.size for image in images) > MAX_IMAGES_BYTES:
+        raise ValueError(f"{len(images)} images do not fit into a frame")
+    own_bytes = HEAD_BYTES + _ROW.size * len(images)
+    end = own_bytes + len(record) + len(echo)
+    rows = []
+    for image in images:
+        rows.append(Row(image.epoch, image.sequence, end, image.size, image.crc))
+        end += image.size
     head = Head(
-        size, kind, number, synced, domain, position, len(record), len(echo), crc32c(record), crc32c(echo)
+        padded(end), kind, number, synced, domain, position, len(record), len(echo), crc32c(record), crc32c(echo),
+        tuple(rows),
     )  # fmt: skip
     packed = _FRAME.pack(
-        FRAME_MAGIC, 0, size, HEAD_BYTES, kind, 0, number, synced, domain, len(record), position, len(echo),
+        FRAME_MAGIC, 0, head.size, own_bytes, kind, len(rows), number, synced, domain, len(record), position, len(echo),
         head.record_crc, head.echo_crc, 0,
-    )  # fmt: skip
-    packed = FRAME_MAGIC + _crc(salt, packed) + packed[_AFTER_CRC:]
-    return b"".join((packed, record, echo)).ljust(size, b"\0"), head
-
-
-def echo_of(frame: bytes) -> bytes:
-    """What the next frame repeats of a frame: its header and its record."""
-    [record_bytes] = _RECORD_BYTES.unpack_from(frame, _RECORD_BYTES_AT)
-    return frame[: HEAD_BYTES + record_bytes]
+    ) + b"".join([_ROW.pack(*row, 0) for row in rows])  # fmt: skip
+    told = b"".join((FRAME_MAGIC, _crc(salt, packed), packed[_AFTER_CRC:], record, echo))
+    pieces: list[Buffer] = [told]
+    for image in images:
+        pieces.extend(image.pieces)
+    pieces.append(bytes(head.size - end))
+    return Encoded(pieces, head, told[: own_bytes + len(record)])
 
 
 def decode_head(salt: int, data: bytes, at: int = 0) -> Head | None:
     """The header at a place of some bytes; None if it is not sound."""
     if len(data) < at + HEAD_BYTES or data[at : at + 4] != FRAME_MAGIC:
         return None
-    packed = data[at : at + HEAD_BYTES]
-    if packed[_CRC_AT:_AFTER_CRC] != _crc(salt, packed):
+    [own_bytes] = _HEAD_BYTES.unpack_from(data, at + _HEAD_BYTES_AT)
+    packed = data[at : at + own_bytes]
+    if not HEAD_BYTES <= own_bytes == len(packed) or packed[_CRC_AT:_AFTER_CRC] != _crc(salt, packed):
         return None
-    (_, _, size, head_bytes, kind, images, number, synced, domain, record_bytes, position, echo_bytes, record_crc,
-     echo_crc, _) = _FRAME.unpack(packed)  # fmt: skip
-    if head_bytes != HEAD_BYTES or images or size != padded(HEAD_BYTES + record_bytes + echo_bytes):
+    (_, _, size, _, kind, images, number, synced, domain, record_bytes, position, echo_bytes, record_crc,
+     echo_crc, _) = _FRAME.unpack_from(packed)  # fmt: skip
+    end = own_bytes + record_bytes + echo_bytes
+    if own_bytes != HEAD_BYTES + _ROW.size * images or images > MAX_IMAGES or end > MAX_TOLD:
+        return None
+    rows = []
+    for i in range(images):
+        row = Row(*_ROW.unpack_from(packed, HEAD_BYTES + i * _ROW.size)[:-1])
+        if row.offset != end or row.size < IMAGE_CRC_BYTES:
+            return None
+        end += row.size
+        rows.append(row)
+    if size != padded(end) or size > MAX_FRAME:
         return None
     try:
         known = Kind(kind)
     except ValueError:
         return None
-    return Head(size, known, number, synced, domain, position, record_bytes, echo_bytes, record_crc, echo_crc)
+    return Head(
+        size, known, number, synced, domain, position, record_bytes, echo_bytes, record_crc, echo_crc, tuple(rows)
+    )  # fmt: skip
 
 
 def record_in(head: Head, data: bytes, at: int = 0) -> bytes | None:
     """The record of the frame at a place of some bytes; None if it is not sound."""
-    record = data[at + HEAD_BYTES : at + HEAD_BYTES + head.record_bytes]
+    begin = at + head.own_bytes
+    record = data[begin : begin + head.record_bytes]
     return record if len(record) == head.record_bytes and crc32c(record) == head.record_crc else None
 
 
 def echo_in(head: Head, data: bytes, at: int = 0) -> bytes | None:
     """What a frame repeats of the one before it; None if it is not sound."""
-    begin = at + HEAD_BYTES + head.record_bytes
+    begin = at + head.own_bytes + head.record_bytes
     echo = data[begin : begin + head.echo_bytes]
     return echo if len(echo) == head.echo_bytes and crc32c(echo) == head.echo_crc else None
+
+
+def is_image(row: Row, data: Buffer) -> bool:
+    """Whether some bytes are the image of a row."""
+    if len(data) != row.size:
+        return False
+    view = memoryview(data)
+    body, crc = view[:-IMAGE_CRC_BYTES], view[-IMAGE_CRC_BYTES:]
+    return int.from_bytes(crc, "big") == row.crc == crc32c(body)
 
 
 def _crc(salt: int, packed: bytes) -> bytes:

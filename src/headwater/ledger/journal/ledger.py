@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
@@ -15,7 +15,7 @@ from headwater import modes
 from headwater.background import Background, Duty, OnDeath, Supervised
 from headwater.clock import SystemChance
 from headwater.errors import ConfigError, StoreFull, StoreUnavailable
-from headwater.ledger.contract import MAX_RECORD_BYTES, Beat, Entry, Pointer
+from headwater.ledger.contract import MAX_RECORD_BYTES, Beat, Carried, Entry, Image, Pointer
 from headwater.ledger.journal.disk import LocalDisk
 from headwater.ledger.journal.opening import cut_where_unsound, open_journal
 from headwater.ledger.journal.peek import MARK
@@ -31,6 +31,8 @@ NOTICES = "notices"
 _FALLBACK_SECONDS = 0.1
 _WRITERS = 2
 """Threads that append: one for each domain."""
+_LOADERS = 4
+"""Threads that read images."""
 
 _T = TypeVar("_T")
 
@@ -47,6 +49,7 @@ class JournalLedger:
     """See `headwater.ledger.contract.Ledger`."""
 
     dense = True
+    carries = True
 
     def __init__(
         self,
@@ -77,6 +80,7 @@ class JournalLedger:
         self._writer = Writer(self._disk, self._page, self._reader, chance, self._mutex, file_bytes)
         self._writing = Threads(_WRITERS, "journal-write")
         self._reading = Threads(1, "journal-read")
+        self._loading = Threads(_LOADERS, "journal-load")
         modes.make_directory(directory / NOTICES, modes.PRIVATE_DIRECTORY)
         self._notices = Notices(directory / NOTICES)
         self._fallback: Supervised | None = None
@@ -96,10 +100,10 @@ class JournalLedger:
 
     # --- the contract ------------------------------------------------------------------------------
 
-    async def append(self, domain: Domain, record: bytes) -> Position:
+    async def append(self, domain: Domain, record: bytes, images: Sequence[Image] = ()) -> Position:
         if len(record) > MAX_RECORD_BYTES:
             raise ValueError(f"a ledger record has {len(record)} bytes; the limit is {MAX_RECORD_BYTES}")
-        position = Position(await self._run(self._writing, self._append, domain, record))
+        position = Position(await self._run(self._writing, self._append, domain, record, images))
         self._notices.send(domain, position)
         return position
 
@@ -123,6 +127,17 @@ class JournalLedger:
     async def set_pointer(self, domain: Domain, expected: Position, pointer: Pointer) -> bool:
         return await self._run(self._writing, self._writer.set_pointer, domain, expected, pointer)
 
+    async def image(
+        self, domain: Domain, epoch: int, sequence: int, start: int = 0, length: int | None = None
+    ) -> bytes | None:
+        return await self._run(self._loading, self._image, domain, epoch, sequence, start, length)
+
+    async def images(self) -> list[Carried]:
+        return await self._run(self._reading, self._look, lambda reader: list(reader.images))
+
+    async def free(self, through: int) -> None:
+        await self._run(self._writing, self._writer.free, through)
+
     async def beat(self, process: str) -> None:
         self._check()
         if not self._page.beat(process):
@@ -144,6 +159,7 @@ class JournalLedger:
         self._notices.close()
         await self._writing.close()
         await self._reading.close()
+        await self._loading.close()
         self._disk.release()
 
     # --- on the threads ----------------------------------------------------------------------------
@@ -156,8 +172,8 @@ class JournalLedger:
         self._check()
         return await threads.run(call, *arguments)
 
-    def _append(self, domain: int, record: bytes) -> int:
-        position = self._writer.append(domain, record)
+    def _append(self, domain: int, record: bytes, images: Sequence[Image]) -> int:
+        position = self._writer.append(domain, record, images)
         if self._writer.needs_spare:
             with contextlib.suppress(StoreFull, StoreUnavailable):  # it is told when the spare is needed
                 self._writer.make_spare()
@@ -171,6 +187,16 @@ class JournalLedger:
             self._reader.follow(synced, self._page.end().file)
             self._reader.show(synced)
             return ask(self._reader)
+
+    def _image(self, domain: int, epoch: int, sequence: int, start: int, length: int | None) -> bytes | None:
+        with self._mutex:
+            place = self._reader.images.get(domain, epoch, sequence)
+        if place is None:
+            return None
+        try:
+            return self._reader.image(place, start, length)
+        except FileNotFoundError:  # another process has freed it
+            return None
 
     def _locked(self, call: Callable[[str], None], process: str) -> None:
         with self._mutex, self._disk.locked():

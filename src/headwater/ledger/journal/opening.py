@@ -12,7 +12,7 @@ from headwater.clock import Chance
 from headwater.errors import Damaged, LedgerWentBack, StoreUnavailable
 from headwater.ledger.journal import frames
 from headwater.ledger.journal.disk import Disk, SyncFailed
-from headwater.ledger.journal.frames import FileHead, Origin
+from headwater.ledger.journal.frames import FileHead, Origin, Row
 from headwater.ledger.journal.page import SLOTS, Page, Published
 from headwater.ledger.journal.reader import FILE_BYTES, Reader, files_of, name_of, origin_of
 
@@ -34,14 +34,21 @@ def open_journal(disk: Disk, marked: int, chance: Chance, file_bytes: int = FILE
 def find_end(disk: Disk, marked: int) -> tuple[Reader, bool]:
     """A reader at the end of a journal that no process uses, and whether what is behind it must be cut off.
 
-    Raises `LedgerWentBack` if frames are missing or damaged that were synced. Changes nothing.
+    Raises `LedgerWentBack` if frames are missing or damaged that were synced. Changes nothing. A synced frame counts
+    although its images are damaged: what they hold is a damaged range.
     """
     reader = Reader(disk)
     reader.begin()
+    file, carried = 0, list[tuple[int, int, tuple[Row, ...]]]()
     while (frame := reader.next()) is not None:
         reader.take(frame)
+        assert reader.file is not None
+        if reader.file.file > file:
+            file, carried = reader.file.file, []
+        if frame.head.images:
+            carried.append((frame.head.number, frame.at, frame.head.images))
     assert reader.file is not None
-    synced = max(marked, reader.newest_synced)
+    synced = max(marked, reader.newest_synced, reader.file.first - 1)
     blank = reader.sealed or reader.is_blank(reader.at)
     if not blank:
         synced = max(
@@ -56,7 +63,25 @@ def find_end(disk: Disk, marked: int) -> tuple[Reader, bool]:
             f"{synced} was synced"
         )
     reader.check_beginning()
+    for number, at, images in carried:
+        if number > synced and not _has_images(disk, name_of(file), at, images):
+            return _before(disk, number, file), True
     return reader, not blank
+
+
+def _has_images(disk: Disk, name: str, at: int, images: tuple[Row, ...]) -> bool:
+    """Whether the images of a frame are on the disk as they were written."""
+    return all(frames.is_image(row, disk.read(name, at + row.offset, row.size)) for row in images)
+
+
+def _before(disk: Disk, number: int, file: int) -> Reader:
+    """A reader before a frame, in the frame's file."""
+    reader = Reader(disk)
+    reader.begin()
+    reader.follow(number - 1)
+    if reader.file is not None and reader.file.file < file:
+        reader.next()
+    return reader
 
 
 def has_begun(disk: Disk) -> bool:
@@ -156,10 +181,10 @@ def new_head(journal: bytes, file: int, first: int, origin: Origin, chance: Chan
     return frames.sized(FileHead(journal, file, int.from_bytes(chance.uuid().bytes[:8], "big"), first, 0, origin))
 
 
-def begin_file(disk: Disk, head: FileHead, file_bytes: int, frame: bytes = b"") -> FileHead:
-    """Write a file's header, and its first frame, over whatever a crash has left there. Neither is synced."""
+def begin_file(disk: Disk, head: FileHead, file_bytes: int) -> FileHead:
+    """Write a file's header over whatever a crash has left there. It is not synced."""
     make_spare(disk, head.file, file_bytes)
-    disk.write(name_of(head.file), 0, frames.encode_file_head(head) + frame)
+    disk.write(name_of(head.file), 0, [frames.encode_file_head(head)])
     return head
 
 

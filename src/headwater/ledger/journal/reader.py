@@ -9,6 +9,7 @@ from array import array
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,14 +17,13 @@ from headwater.errors import ConfigError, Damaged, LedgerWentBack, Truncated
 from headwater.ledger.contract import Entry, Pointer
 from headwater.ledger.journal import frames
 from headwater.ledger.journal.disk import Disk
-from headwater.ledger.journal.frames import PAGE, DomainOrigin, FileHead, Frame, Head, Kind, Origin
+from headwater.ledger.journal.frames import MAX_FRAME, PAGE, DomainOrigin, FileHead, Frame, Head, Kind, Origin, Row
+from headwater.ledger.journal.images import Images, Place
 from headwater.ledger.journal.page import Published
 from headwater.state.records import other_format
 from headwater.types import Domain, Position
 
 FILE_BYTES = 64 << 20
-MAX_FRAME = 4 << 20
-"""The longest frame: a record, its echo, and what fills the last page."""
 _NEAR, _FAR, _FEW = 16 << 10, 256 << 10, 8
 """How many bytes are read at once: for a few frames, and for more of them."""
 _RUN = 1 << 20
@@ -65,6 +65,18 @@ class Shown:
     """Where records are: file and offset."""
 
 
+class _Unshown(NamedTuple):
+    """What a frame has changed in a domain."""
+
+    number: int
+    domain: int
+    now: DomainOrigin
+    at: int | None
+    """Where its record is."""
+    file: int
+    images: tuple[Row, ...]
+
+
 class Reader:
     """One process's way through the files. The caller lets one thread at a time use it."""
 
@@ -86,8 +98,9 @@ class Reader:
         """What the next frame repeats."""
         self.known: dict[int, DomainOrigin] = {}
         self._shown: dict[int, Shown] = {}
-        self._unshown: deque[tuple[int, int, DomainOrigin, int | None]] = deque()
-        """By number: a domain as it is afterwards, and where its new record is."""
+        self._unshown: deque[_Unshown] = deque()
+        self.images = Images()
+        """Where the images are that may be read."""
         self.heads: dict[int, FileHead] = {}
         self._buffer = (0, 0, b"")
         self._step = _FAR
@@ -118,6 +131,7 @@ class Reader:
             domain: Shown(of.last, of.truncated, of.pointer, of.last + 1) for domain, of in self.known.items()
         }
         self._unshown.clear()
+        self.images = Images()
 
     def begin_anywhere(self) -> bool:
         """Go to the oldest file that has a sound header, whatever is missing behind it; whether there is one."""
@@ -148,7 +162,7 @@ class Reader:
         if checked:  # what a damaged frame at the end of the file before may have said
             for domain, of in head.origin.domains.items():
                 if self.known.get(domain) != of:
-                    self._unshown.append((head.first - 1, domain, of, None))
+                    self._unshown.append(_Unshown(head.first - 1, domain, of, None, 0, ()))
         self.heads[head.file] = head
         self.journal = head.journal
         self.file, self.at, self.sealed, self.echo = head, head.size, False, b""
@@ -232,8 +246,10 @@ class Reader:
                 return found
         data = self._disk.read(name_of(self.file.file), at, self._step)
         head = frames.decode_head(self.file.salt, data)
-        if head is not None and head.size > len(data):
-            data = self._disk.read(name_of(self.file.file), at, min(head.size, MAX_FRAME))
+        if head is not None and head.told_bytes > len(data):
+            data = self._disk.read(name_of(self.file.file), at, head.told_bytes)
+        if head is not None and head.images:
+            self._step = _NEAR  # the next frame is not near
         self._buffer = (self.file.file, at, data)
         return self._decode(data, 0, at)
 
@@ -245,7 +261,7 @@ class Reader:
         record = frames.record_in(head, data, offset)
         if record is None:
             return None
-        return Frame(head, record, at, data[offset : offset + frames.HEAD_BYTES] + record)
+        return Frame(head, record, at, data[offset : offset + head.own_bytes] + record)
 
     def _from_echo(self, at: int) -> Frame | None:
         """The frame at a place, from what its successor repeats of it."""
@@ -269,7 +285,7 @@ class Reader:
             for offset in range(0, len(data), PAGE):
                 head = frames.decode_head(self.file.salt, data, offset)
                 if head is not None:
-                    yield begin + offset, head, self._disk.read(name, begin + offset, min(head.size, MAX_FRAME))
+                    yield begin + offset, head, self._disk.read(name, begin + offset, head.told_bytes)
 
     def is_blank(self, at: int) -> bool:
         """Whether the file has nothing but zeros from a place on."""
@@ -292,17 +308,22 @@ class Reader:
         before = self.known.get(head.domain) or DomainOrigin(0, 0, None)
         if head.position != before.last + (head.kind is Kind.RECORD):
             raise Damaged(f"frame {head.number} of the journal has position {head.position}, after {before.last}")
+        if any(not self.images.fits(head.domain, row.epoch, row.sequence) for row in head.images):
+            raise Damaged(f"frame {head.number} of the journal has an image whose sequence is far from all others")
         now = self.known[head.domain] = _changed(before, frame)
-        place = self.file.file << _AT_BITS | frame.at if head.kind is Kind.RECORD else None
-        self._unshown.append((self.number, head.domain, now, place))
+        at = frame.at if head.kind is Kind.RECORD else None
+        self._unshown.append(_Unshown(self.number, head.domain, now, at, self.file.file, head.images))
 
     def show(self, synced: int) -> None:
         """Show everything that is synced."""
-        while self._unshown and self._unshown[0][0] <= synced:
-            _, domain, now, place = self._unshown.popleft()
+        while self._unshown and self._unshown[0].number <= synced:
+            _, domain, now, at, file, images = self._unshown.popleft()
             shown = self._shown.setdefault(domain, Shown())
-            if place is not None:
-                shown.places.append(place)
+            if at is not None:
+                shown.places.append(file << _AT_BITS | at)
+                for row in images:
+                    place = Place(file, at + row.offset, row.size, row.crc)
+                    self.images.add(domain, row.epoch, row.sequence, place)
             gone = max(0, min(len(shown.places), now.truncated + 1 - shown.first))
             if gone:
                 del shown.places[:gone]
@@ -318,13 +339,18 @@ class Reader:
         """What a file says whose first frame comes next."""
         return dict(self.known)
 
-    def unneeded(self, synced: int) -> list[int]:
-        """Files at the beginning without a record that is needed. Their successor is synced."""
+    def unneeded(self, synced: int, freed: int = 0) -> list[int]:
+        """Files at the beginning without a record that is needed. Their successor is synced.
+
+        Those above `freed` have no image either.
+        """
         assert self.file is not None
         found: list[int] = []
         for file in sorted(self.heads)[:-1]:
             after = self.heads.get(file + 1)
             if after is None or file >= self.file.file or after.first > synced:
+                break
+            if file > freed and self.images.in_file(file):
                 break
             if any(of.last > self.shown(domain).truncated for domain, of in after.origin.domains.items()):
                 break
@@ -332,11 +358,19 @@ class Reader:
         return found
 
     def _forget_files(self) -> None:
+        """Close files without a record that is needed, and forget those that some process has deleted."""
         needed = [shown.places[0] >> _AT_BITS for shown in self._shown.values() if shown.places]
         assert self.file is not None
         oldest = min([self.file.file, *needed])
         for file in [file for file in self.heads if file < oldest]:
             self._disk.forget(name_of(file))
+        self.forget_deleted(min([oldest, *files_of(self._disk)[:1]]))
+
+    def forget_deleted(self, oldest: int) -> None:
+        """Forget the files below a number."""
+        for file in [file for file in self.heads if file < oldest]:
+            del self.heads[file]
+        self.images.forget(oldest)
 
     # --- reading -------------------------------------------------------------------------------------
 
@@ -370,9 +404,8 @@ class Reader:
         salt = self.heads[file].salt
         head = frames.decode_head(salt, data, offset)
         if head is not None:
-            if offset + frames.HEAD_BYTES + head.record_bytes > len(data):
-                size = min(frames.HEAD_BYTES + head.record_bytes, MAX_FRAME)
-                data, offset = self._disk.read(name_of(file), at, size), 0
+            if offset + head.own_bytes + head.record_bytes > len(data):
+                data, offset = self._disk.read(name_of(file), at, head.own_bytes + head.record_bytes), 0
             record = frames.record_in(head, data, offset)
             if record is not None:
                 return record
@@ -382,6 +415,11 @@ class Reader:
         self.repaired += 1
         return record
 
+    def image(self, place: Place, start: int, length: int | None) -> bytes:
+        """An image, or a range of it. Raises `FileNotFoundError` if its file is gone. Any thread may call this."""
+        end = place.size if length is None else min(place.size, start + length)
+        return self._disk.read_once(name_of(place.file), place.at + start, max(0, end - start))
+
     def _repeated(self, file: int, at: int) -> bytes | None:
         """The record of a frame that was sound, from the echo of its successor."""
         name, salt = name_of(file), self.heads[file].salt
@@ -389,7 +427,7 @@ class Reader:
         for begin in range(at + PAGE, end, PAGE):
             head = frames.decode_head(salt, self._disk.read(name, begin, PAGE))
             if head is not None:
-                echo = frames.echo_in(head, self._disk.read(name, begin, min(head.size, MAX_FRAME)))
+                echo = frames.echo_in(head, self._disk.read(name, begin, head.told_bytes))
                 frame = echoed(salt, echo, at) if echo else None
                 return frame.record if frame is not None and at + frame.head.size == begin else None
         return None

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from headwater.clock import Chance
 from headwater.errors import Halted, OutcomeUnknown, StoreFull, StoreUnavailable
-from headwater.ledger.contract import Pointer
+from headwater.ledger.contract import Image, Pointer
 from headwater.ledger.journal import frames
 from headwater.ledger.journal.disk import Disk, SyncFailed
 from headwater.ledger.journal.frames import Frame, Kind
 from headwater.ledger.journal.opening import make_spare, new_head
 from headwater.ledger.journal.page import Page, Published
 from headwater.ledger.journal.reader import FILE_BYTES, Reader, files_of, name_of, origin_of
+from headwater.types import Pieces
 
 
 class Writer:
@@ -49,14 +50,17 @@ class Writer:
 
     # --- what is appended ----------------------------------------------------------------------------
 
-    def append(self, domain: int, record: bytes) -> int:
-        """Append a record; returns its position. It is synced."""
+    def append(self, domain: int, record: bytes, images: Sequence[Image] = ()) -> int:
+        """Append a record, and the images that it names; returns its position. Both are synced."""
 
         def decide() -> tuple[Kind, int, bytes]:
             known = self._reader.known.get(domain)
+            for image in images:
+                if not self._reader.images.fits(domain, image.epoch, image.sequence):
+                    raise ValueError(f"an image has sequence {image.sequence}, far from all others of its epoch")
             return Kind.RECORD, (known.last if known is not None else 0) + 1, record
 
-        position = self._do(domain, decide)
+        position = self._do(domain, decide, images)
         assert position is not None
         return position
 
@@ -86,7 +90,12 @@ class Writer:
 
     # --- how -----------------------------------------------------------------------------------------
 
-    def _do(self, domain: int, decide: Callable[[], tuple[Kind, int, bytes] | None]) -> int | None:
+    def _do(
+        self,
+        domain: int,
+        decide: Callable[[], tuple[Kind, int, bytes] | None],
+        images: Sequence[Image] = (),
+    ) -> int | None:
         """Append the frame that is decided on when everything before it is known; returns its position.
 
         What it rests on is synced too, also if there is none.
@@ -99,37 +108,44 @@ class Writer:
                 decided = decide()
                 if decided is not None:
                     kind, position, record = decided
-                    self._put(kind, domain, position, record)
+                    self._put(kind, domain, position, record, images)
             number, at = self._reader.number, self._page.end()
         self._sync(number, at)
         return decided[1] if decided is not None else None
 
-    def _put(self, kind: Kind, domain: int, position: int, record: bytes) -> None:
+    def _put(self, kind: Kind, domain: int, position: int, record: bytes, images: Sequence[Image]) -> None:
         """Write the next frame, and publish it."""
         reader = self._reader
         assert reader.file is not None
-        frame, head = frames.encode_frame(
-            reader.file.salt, kind, reader.number + 1, self._page.synced(), domain, position, record, reader.echo
+        frame = frames.encode_frame(
+            reader.file.salt,
+            kind,
+            reader.number + 1,
+            self._page.synced(),
+            domain,
+            position,
+            record,
+            reader.echo,
+            images,
         )
-        echo = frames.echo_of(frame)
-        ends = reader.at + len(frame) + frames.padded(frames.HEAD_BYTES + len(echo))
+        ends = reader.at + frame.head.size + frames.padded(frames.HEAD_BYTES + len(frame.echo))
         if reader.sealed or ends > self._disk.size(name_of(reader.file.file)):
-            self._rotate(kind, domain, position, record)
+            self._rotate(kind, domain, position, record, images)
             return
         at = reader.at
-        self._write(name_of(reader.file.file), at, frame)
-        reader.take(Frame(head, record, at, echo))
+        self._write(name_of(reader.file.file), at, frame.pieces)
+        reader.take(Frame(frame.head, record, at, frame.echo))
         self._page.publish(Published(reader.number, reader.file.file, reader.at))
 
-    def _write(self, name: str, at: int, data: bytes) -> None:
+    def _write(self, name: str, at: int, pieces: Pieces) -> None:
         try:
-            self._disk.write(name, at, data)
+            self._disk.write(name, at, pieces)
         except StoreFull:
             raise
         except StoreUnavailable as error:  # bytes of it may be there, and count after a crash of the machine
             raise OutcomeUnknown(str(error)) from error
 
-    def _rotate(self, kind: Kind, domain: int, position: int, record: bytes) -> None:
+    def _rotate(self, kind: Kind, domain: int, position: int, record: bytes, images: Sequence[Image]) -> None:
         """Seal the file, and go on in the next one with a frame.
 
         The seal is published before the next file begins: else a process that finds no seal would write into the old
@@ -140,24 +156,25 @@ class Writer:
         file = reader.file.file
         make_spare(self._disk, file + 1, self._file_bytes)
         if not reader.sealed:
-            seal, head = frames.encode_frame(
+            seal = frames.encode_frame(
                 reader.file.salt, Kind.SEAL, reader.number + 1, self._page.synced(), domain, position, b"", reader.echo
             )
-            self._write(name_of(file), reader.at, seal)
-            reader.take(Frame(head, b"", reader.at, frames.echo_of(seal)))
+            self._write(name_of(file), reader.at, seal.pieces)
+            reader.take(Frame(seal.head, b"", reader.at, seal.echo))
             self._page.publish(Published(reader.number, file, reader.at))
         self._sync_file(name_of(file))
         self._page.has_synced(reader.number)
         first = reader.number + 1
         begun = new_head(reader.journal, file + 1, first, origin_of(reader), self._chance)
-        frame, head = frames.encode_frame(
-            begun.salt, kind, first, self._page.synced(), domain, position, record, b""
+        frame = frames.encode_frame(
+            begun.salt, kind, first, self._page.synced(), domain, position, record, b"", images
         )  # fmt: skip
-        self._write(name_of(file + 1), 0, frames.encode_file_head(begun) + frame)
+        self._write(name_of(file + 1), 0, [frames.encode_file_head(begun), *frame.pieces])
         self._sync_name(name_of(file + 1))
         reader.enter(begun)
-        reader.take(Frame(head, record, begun.size, frames.echo_of(frame)))
+        reader.take(Frame(frame.head, record, begun.size, frame.echo))
         self._page.publish(Published(reader.number, file + 1, reader.at))
+        self._page.has_synced(reader.number)
         self.needs_spare = True
 
     # --- syncs ---------------------------------------------------------------------------------------
@@ -200,16 +217,22 @@ class Writer:
             make_spare(self._disk, self._page.end().file + 1, self._file_bytes)
             self.needs_spare = False
 
-    def _delete_files(self) -> None:
-        """Delete the files at the beginning that have no record that is needed, the oldest first."""
+    def free(self, through: int) -> None:
+        """Note that no image in files up to a number is needed, and delete those that have no other record either."""
+        self._delete_files(through)
+
+    def _delete_files(self, freed: int = 0) -> None:
+        """Delete the files at the beginning that have nothing that is needed, the oldest first."""
         with self._mutex, self._disk.locked():
             self._page.check_place()
             self._reader.reach(self._page.end())
             synced = self._page.synced()
             self._reader.show(synced)
-            unneeded = self._reader.unneeded(synced)
+            unneeded = self._reader.unneeded(synced, freed)
+            if not unneeded:
+                return
             for file in files_of(self._disk):
-                if not unneeded or file > unneeded[-1]:
+                if file > unneeded[-1]:
                     break
                 self._disk.remove(name_of(file))
-                self._reader.heads.pop(file, None)
+            self._reader.forget_deleted(unneeded[-1] + 1)

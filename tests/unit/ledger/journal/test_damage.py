@@ -6,11 +6,13 @@ import random
 from collections.abc import Iterator
 
 import pytest
+from crc32c import crc32c
 
 from harness.virtual import SeededChance
 from headwater.errors import LedgerWentBack
-from headwater.ledger.contract import Pointer
+from headwater.ledger.contract import Image, Pointer
 from headwater.ledger.journal import frames
+from headwater.ledger.journal.images import Place
 from headwater.ledger.journal.opening import open_journal
 from headwater.ledger.journal.page import Page
 from headwater.ledger.journal.reader import Reader, name_of
@@ -167,3 +169,44 @@ def test_files_of_another_journal(journal: Journal) -> None:
     last = journal.places[-1][0]
     files[last] = bytearray(other.files[last])
     assert opened(files, journal.number) is None
+
+
+@promise("M1")
+def test_a_byte_of_an_image() -> None:
+    """It costs the image alone, or the last frame if nobody knows that it was synced."""
+    chance, disk, places, states = SeededChance(1), MemoryDisk(), dict[int, Place](), dict[int, State]()
+    opened_first = open_journal(disk, 0, chance, FILE_BYTES)
+    reader, page = opened_first
+    writer = writer_of(disk, opened_first, chance)
+    for sequence in range(1, 5):
+        body = bytes([sequence]) * 3_000
+        image = Image(7, sequence, [body, crc32c(body).to_bytes(4, "big")], 3_004, crc32c(body))
+        writer.append(1, b"record %d" % sequence, [image])
+        place = reader.images.get(1, 7, sequence)
+        assert place is not None
+        places[sequence], states[sequence] = place, state_of(reader)
+    for sequence, place in places.items():
+        for at in range(place.at, place.at + place.size, 211):
+            files = {name: bytearray(data) for name, data in disk.files.items()}
+            files[name_of(place.file)][at] ^= 1
+            told, untold = (
+                opened({**files}, page.synced()),
+                opened({name: bytearray(d) for name, d in files.items()}, 0),
+            )
+            assert told is not None and untold is not None
+            assert state_of(told[0]) == states[4] and damaged(told[0], places) == [sequence]
+            last = sequence == 4
+            assert state_of(untold[0]) == states[3 if last else 4]
+            assert damaged(untold[0], places) == ([] if last else [sequence])
+            assert (untold[0].images.get(1, 7, 4) is None) == last
+
+
+def damaged(reader: Reader, places: dict[int, Place]) -> list[int]:
+    """The images that a reader has and that are not as they were written."""
+    found = []
+    for sequence, place in places.items():
+        if reader.images.get(1, 7, sequence) == place:
+            data = reader.image(place, 0, None)
+            if int.from_bytes(data[-4:], "big") != crc32c(data[:-4]):
+                found.append(sequence)
+    return found
