@@ -16,6 +16,7 @@ from headwater.background import Background, Duty, OnDeath, Supervised
 from headwater.clock import SystemChance
 from headwater.errors import ConfigError, StoreFull, StoreUnavailable
 from headwater.ledger.contract import MAX_RECORD_BYTES, Beat, Carried, Entry, Image, Pointer
+from headwater.ledger.journal import mounts
 from headwater.ledger.journal.disk import LocalDisk
 from headwater.ledger.journal.opening import cut_where_unsound, open_journal
 from headwater.ledger.journal.peek import MARK
@@ -61,6 +62,12 @@ class JournalLedger:
     ) -> None:
         if sys.platform != "linux":
             raise ConfigError("a journal needs Linux; use sqlite:///absolute/path")
+        there = next(parent for parent in (directory, *directory.parents) if parent.exists())
+        if kind := mounts.remote_type(there):
+            raise ConfigError(
+                f"{directory} is on a file system of another machine ({kind}), where processes do not share locks: put "
+                "it on a disk of this one"
+            )
         self._directory = directory
         self.mark_path = directory / MARK
         self._background = background or Background()
