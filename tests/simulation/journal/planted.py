@@ -149,7 +149,7 @@ def _files_deleted_before_the_sync() -> contextlib.AbstractContextManager[Any]:
     """A truncation deletes files before it is on the disk."""
     right = Writer._do
 
-    def do(self: Writer, domain: int, decide: Any) -> Any:
+    def do(self: Writer, domain: int, decide: Any, *images: Any) -> Any:
         synced = self._sync
 
         def late(number: int, at: Published) -> None:
@@ -164,7 +164,7 @@ def _files_deleted_before_the_sync() -> contextlib.AbstractContextManager[Any]:
             synced(number, at)
 
         with patch.object(self, "_sync", late):
-            return right(self, domain, decide)
+            return right(self, domain, decide, *images)
 
     return patch.object(Writer, "_do", do)
 

@@ -70,6 +70,8 @@ class Run:
             full=self.random.choice([0.0, 0.0, 0.3]),
         )
         self.domains = {domain: Domains() for domain in DOMAINS}
+        self.carries = self.random.random() < 0.5
+        """Whether records have images: a file with some stays until they are freed."""
         self.tried: dict[bytes, list[tuple[int, bytes]]] = {}
         """The images of each record that was tried, by sequence."""
         self.carried: dict[tuple[Domain, int], tuple[int, bytes]] = {}
@@ -132,7 +134,7 @@ class Run:
         size = self.random.choice([20, 300, 3_000, LONG])
         record = (f"{self._names} ".encode() + b"HWJF" * size)[: self.random.randrange(20, size + 1)]
         images = []
-        for _ in range(self.random.choice([0, 0, 1, 2])):
+        for _ in range(self.random.choice([0, 0, 1, 2]) if self.carries else 0):
             self._sequences += 1
             images.append((self._sequences, self.random.randbytes(self.random.choice([10, 5_000, LONG]))))
         self.tried[record] = [(sequence, whole(body)) for sequence, body in images]

@@ -22,6 +22,37 @@ _now = SystemClock().monotonic
 LOCK_SECONDS = 5.0
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 LOCK, PAGE = "lock", "page"
+MOUNTS = Path("/proc/self/mountinfo")
+REMOTE = frozenset(
+    [
+        "9p",
+        "afs",
+        "beegfs",
+        "ceph",
+        "cifs",
+        "coda",
+        "fuse.ceph",
+        "fuse.glusterfs",
+        "fuse.juicefs",
+        "fuse.rclone",
+        "fuse.s3fs",
+        "fuse.sshfs",
+        "gfs2",
+        "glusterfs",
+        "gpfs",
+        "lustre",
+        "ncpfs",
+        "nfs",
+        "nfs4",
+        "ocfs2",
+        "orangefs",
+        "pvfs2",
+        "smb3",
+        "smbfs",
+        "vboxsf",
+        "virtiofs",
+    ]
+)
 _IOV_MAX = 1024
 """How many pieces one call writes."""
 _FLOCK = struct.Struct("hhqqi4x")
@@ -111,6 +142,10 @@ class LocalDisk:
             modes.make_directory(directory, modes.PRIVATE_DIRECTORY)
             with contextlib.suppress(FileExistsError):
                 os.close(modes.create(str(directory / LOCK), os.O_WRONLY, modes.PRIVATE))
+            modes.tighten(directory, modes.PRIVATE_DIRECTORY)
+            for entry in os.scandir(directory):
+                inside = modes.PRIVATE_DIRECTORY if entry.is_dir(follow_symlinks=False) else modes.PRIVATE
+                modes.tighten(entry.path, inside)
         with contextlib.suppress(FileNotFoundError):
             self._lock = os.open(directory / LOCK, (os.O_RDWR if writing else os.O_RDONLY) | os.O_CLOEXEC)
 
@@ -293,6 +328,23 @@ class LocalDisk:
                 os.close(handle)
         self._handles.clear()
         self._lock = -1
+
+
+def remote_type(directory: Path, mounts: Path = MOUNTS) -> str:
+    """The type of the file system of a directory that is there, if it is one of another machine; else nothing.
+
+    Where the kernel does not tell, nothing is found.
+    """
+    status = os.stat(directory)
+    wanted = f"{os.major(status.st_dev)}:{os.minor(status.st_dev)}"
+    with contextlib.suppress(OSError):
+        for line in mounts.read_text(errors="replace").splitlines():
+            place, _, described = line.partition(" - ")
+            fields = place.split()
+            if len(fields) > 2 and fields[2] == wanted:
+                kind = described.split(" ", 1)[0]
+                return kind if kind in REMOTE else ""
+    return ""
 
 
 def _told(error: OSError, name: str) -> Exception:

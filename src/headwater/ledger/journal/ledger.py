@@ -16,8 +16,7 @@ from headwater.background import Background, Duty, OnDeath, Supervised
 from headwater.clock import SystemChance
 from headwater.errors import ConfigError, StoreFull, StoreUnavailable
 from headwater.ledger.contract import MAX_RECORD_BYTES, Beat, Carried, Entry, Image, Pointer
-from headwater.ledger.journal import mounts
-from headwater.ledger.journal.disk import LocalDisk
+from headwater.ledger.journal.disk import LocalDisk, remote_type
 from headwater.ledger.journal.opening import cut_where_unsound, open_journal
 from headwater.ledger.journal.peek import MARK
 from headwater.ledger.journal.reader import FILE_BYTES, Reader
@@ -63,7 +62,7 @@ class JournalLedger:
         if sys.platform != "linux":
             raise ConfigError("a journal needs Linux; use sqlite:///absolute/path")
         there = next(parent for parent in (directory, *directory.parents) if parent.exists())
-        if kind := mounts.remote_type(there):
+        if kind := remote_type(there):
             raise ConfigError(
                 f"{directory} is on a file system of another machine ({kind}), where processes do not share locks: put "
                 "it on a disk of this one"

@@ -1,19 +1,19 @@
-"""A journal is refused on a file system of another machine."""
+"""Where a journal may be, and who may read it."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
 import pytest
 
 from headwater.errors import ConfigError
-from headwater.ledger.journal import mounts
+from headwater.ledger.journal.disk import remote_type
 from headwater.ledger.journal.ledger import JournalLedger
-from headwater.ledger.journal.mounts import remote_type
 from tests.support.promise import promise
 
-PROMISES = ("M1",)
+PROMISES = ("M1", "S3")
 
 
 def described(path: Path, kind: str, directory: Path) -> Path:
@@ -38,10 +38,26 @@ def test_where_nothing_is_told(tmp_path: Path) -> None:
     assert remote_type(tmp_path) == "", "the tests' directory is on this machine"
 
 
+@promise("S3")
+def test_a_loose_directory_is_tightened(tmp_path: Path) -> None:
+    async def opened() -> None:
+        await JournalLedger(tmp_path / "journal", file_bytes=1 << 20).close()
+
+    asyncio.run(opened())
+    (tmp_path / "journal" / "mark").touch()
+    inside = sorted((tmp_path / "journal").iterdir())
+    assert len(inside) > 3
+    for path in (tmp_path / "journal", *inside):
+        path.chmod(0o777 if path.is_dir() else 0o666)
+    asyncio.run(opened())
+    for path in (tmp_path / "journal", *inside):
+        assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
+
+
 @promise("M1")
 def test_a_journal_is_refused_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = described(tmp_path / "mounts", "nfs", tmp_path)
-    monkeypatch.setattr(mounts, "remote_type", lambda directory: remote_type(directory, told))
+    monkeypatch.setattr("headwater.ledger.journal.ledger.remote_type", lambda directory: remote_type(directory, told))
     with pytest.raises(ConfigError, match=r"is on a file system of another machine \(nfs\).*a disk of this one"):
         JournalLedger(tmp_path / "data" / "journal")
     assert not (tmp_path / "data").exists(), "nothing is created"
