@@ -398,7 +398,7 @@ async def an_image_is_there_with_its_record(open_ledger: OpenLedger) -> None:
     """Every handle that reads a record can read its images, whole and in part, and no others."""
     async with _handles(open_ledger, 3) as ledgers:
         carriers = [_carrier(ledger) for ledger in ledgers]
-        small, large = _image(1, 100), _image(3, IMAGE_BYTES)
+        small, large = _image(1, 100), _image(1 << 60, IMAGE_BYTES)
         await carriers[0].append(TWO, b"other", [_image(2, 50)])
         position = await carriers[0].append(ONE, b"record", [small, large])
         for carrier in carriers:
@@ -423,7 +423,7 @@ async def images_stay_until_they_are_freed(open_ledger: OpenLedger) -> None:
         _expect(await other.last(ONE), last, "the last position")
         carried = sorted(await other.images(), key=lambda found: found.sequence)
         _expect([found.sequence for found in carried], [image.sequence for image in images], "the images")
-        _expect({(f.domain, f.epoch, f.size) for f in carried}, {(ONE, EPOCH, IMAGE_BYTES)}, "what is told of them")
+        _expect({(f.domain, f.epoch, f.size) for f in carried}, {(ONE, EPOCH, IMAGE_BYTES)}, "where the images are")
         newest = carried[-1].file
         await writer.free(newest - 1)
         for carrier in (other, writer):

@@ -1,7 +1,7 @@
-"""Where the images of a journal are: a packed table of 24 bytes for each, by domain and epoch.
+"""Where the images of a journal are: 24 bytes for each, in packed tables by domain and epoch.
 
-The sequences of an epoch have few gaps, so its images are in one table. An image that was written twice is at its newer
-place.
+The sequences of an epoch have few gaps, so a table has a run of them. Runs are short, so that no gap costs more than
+one. An image that was written twice is at its newer place.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from headwater.ledger.contract import Carried
 from headwater.types import Domain
 
 _PLACE = struct.Struct("<QIIIxxxx")
-MAX_GAP = 1_000_000
-"""Sequences that were never written leave holes. A larger one is an error of the writer."""
+RUN_BITS = 10
+"""A table has at most so many bits of sequences."""
 
 
 class Place(NamedTuple):
@@ -29,7 +29,7 @@ class Place(NamedTuple):
 
 
 class _Table:
-    """The images of one epoch of a domain."""
+    """Images of one epoch of a domain, whose sequences follow each other from `base`. What is missing is zero."""
 
     __slots__ = ("base", "data")
 
@@ -42,20 +42,15 @@ class Images:
     """All images that may be read."""
 
     def __init__(self) -> None:
-        self._tables: dict[tuple[int, int], _Table] = {}
+        self._tables: dict[tuple[int, int, int], _Table] = {}
         self._files: Counter[int] = Counter()
 
     def __repr__(self) -> str:
         return f"<Images: {self._files.total()} in {len(self._files)} files>"
 
-    def fits(self, domain: int, epoch: int, sequence: int) -> bool:
-        """Whether an image can be added: its sequence is not too far from the others."""
-        table = self._tables.get((domain, epoch))
-        return table is None or abs(sequence - table.base) - len(table.data) // _PLACE.size <= MAX_GAP
-
     def add(self, domain: int, epoch: int, sequence: int, place: Place) -> None:
         """Note where an image is."""
-        table = self._tables.setdefault((domain, epoch), _Table(sequence))
+        table = self._tables.setdefault((domain, epoch, sequence >> RUN_BITS), _Table(sequence))
         if sequence < table.base:
             table.data[0:0] = bytes((table.base - sequence) * _PLACE.size)
             table.base = sequence
@@ -70,7 +65,7 @@ class Images:
 
     def get(self, domain: int, epoch: int, sequence: int) -> Place | None:
         """Where an image is; None if it is not in the journal."""
-        table = self._tables.get((domain, epoch))
+        table = self._tables.get((domain, epoch, sequence >> RUN_BITS))
         if table is None:
             return None
         at = (sequence - table.base) * _PLACE.size
@@ -84,7 +79,7 @@ class Images:
         return self._files[file]
 
     def __iter__(self) -> Iterator[Carried]:
-        for (domain, epoch), table in self._tables.items():
+        for (domain, epoch, _), table in self._tables.items():
             for i, (file, _, size, _) in enumerate(_PLACE.iter_unpack(table.data)):
                 if file:
                     yield Carried(Domain(domain), epoch, table.base + i, file, size)

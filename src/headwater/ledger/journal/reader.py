@@ -308,8 +308,6 @@ class Reader:
         before = self.known.get(head.domain) or DomainOrigin(0, 0, None)
         if head.position != before.last + (head.kind is Kind.RECORD):
             raise Damaged(f"frame {head.number} of the journal has position {head.position}, after {before.last}")
-        if any(not self.images.fits(head.domain, row.epoch, row.sequence) for row in head.images):
-            raise Damaged(f"frame {head.number} of the journal has an image whose sequence is far from all others")
         now = self.known[head.domain] = _changed(before, frame)
         at = frame.at if head.kind is Kind.RECORD else None
         self._unshown.append(_Unshown(self.number, head.domain, now, at, self.file.file, head.images))

@@ -55,9 +55,6 @@ class Writer:
 
         def decide() -> tuple[Kind, int, bytes]:
             known = self._reader.known.get(domain)
-            for image in images:
-                if not self._reader.images.fits(domain, image.epoch, image.sequence):
-                    raise ValueError(f"an image has sequence {image.sequence}, far from all others of its epoch")
             return Kind.RECORD, (known.last if known is not None else 0) + 1, record
 
         position = self._do(domain, decide, images)
