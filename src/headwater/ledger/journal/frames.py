@@ -235,6 +235,8 @@ def encode_frame(
     end = own_bytes + len(record) + len(echo)
     rows = []
     for image in images:
+        if not IMAGE_CRC_BYTES <= image.size == sum(map(len, image.pieces)):
+            raise ValueError(f"image {image.sequence} does not have {image.size} bytes, or lacks its checksum")
         rows.append(Row(image.epoch, image.sequence, end, image.size, image.crc))
         end += image.size
     head = Head(

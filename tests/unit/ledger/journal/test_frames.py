@@ -129,6 +129,13 @@ def test_too_many_images() -> None:
         frames.encode_frame(5, Kind.RECORD, 7, 6, 1, 3, b"", b"", [long])
 
 
+@pytest.mark.parametrize(("pieces", "size"), [([], 0), ([b"abc"], 3), ([b"abc", b"crc."], 6), ([b"abc", b"crc."], 8)])
+def test_an_image_that_no_reader_would_take(pieces: list[bytes], size: int) -> None:
+    """It is refused before it is written: its frame would be taken for damaged, and end the journal."""
+    with pytest.raises(ValueError, match="image 2 does not have"):
+        frames.encode_frame(5, Kind.RECORD, 7, 6, 1, 3, b"", b"", [image(1, 1, b""), Image(1, 2, pieces, size, 0)])
+
+
 @given(st.binary(max_size=200))
 def test_other_bytes(data: bytes) -> None:
     assert frames.decode_head(1, data) is None
