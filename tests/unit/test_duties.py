@@ -229,8 +229,7 @@ async def _certificates(scene: Scene) -> Background:
     return background
 
 
-async def _watched(scene: Scene, ledger: Any, *, plant: Callable[[], None]) -> None:
-    """A ledger whose watch is at work, then the plant, then a record of another process."""
+def _watch_until_closed(scene: Scene, ledger: Any) -> None:
     watching = asyncio.create_task(ledger.watch(ONE, Position(0)))
 
     async def close() -> None:
@@ -238,6 +237,11 @@ async def _watched(scene: Scene, ledger: Any, *, plant: Callable[[], None]) -> N
         await ledger.close()
 
     scene.closing.append(close)
+
+
+async def _watched(scene: Scene, ledger: Any, *, plant: Callable[[], None]) -> None:
+    """A ledger whose watch is at work, then the plant, then a record of another process."""
+    _watch_until_closed(scene, ledger)
     await asyncio.sleep(1)
     plant()
 
@@ -269,13 +273,7 @@ async def _sqlite(scene: Scene) -> Background:
     background = Background()
     ledger = SqliteLedger(scene.directory / "ledger.db", background)
     ledger._data_version = boom  # type: ignore[method-assign]
-    watching = asyncio.create_task(ledger.watch(ONE, Position(0)))
-
-    async def close() -> None:
-        watching.cancel()
-        await ledger.close()
-
-    scene.closing.append(close)
+    _watch_until_closed(scene, ledger)
     return background
 
 
@@ -283,13 +281,7 @@ async def _journal(scene: Scene) -> Background:
     background = Background()
     ledger = JournalLedger(scene.directory / "journal", background, file_bytes=1 << 20)
     ledger._ends = boom  # type: ignore[method-assign]
-    watching = asyncio.create_task(ledger.watch(ONE, Position(0)))
-
-    async def close() -> None:
-        watching.cancel()
-        await ledger.close()
-
-    scene.closing.append(close)
+    _watch_until_closed(scene, ledger)
     return background
 
 
