@@ -2,8 +2,8 @@
 
 An embedded ledger has two files of marks, one beside it and one in the object store's directory, written once a second
 if something has moved. For other ledgers a process writes an object of marks once a minute, and a server one more when
-it ends. Checkpoints in the store
-count as marks, too. So what was acknowledged in the last second, or minute, may be lost unnoticed.
+it ends. Checkpoints in the store count as marks, too. So what was acknowledged in the last second, or minute, may be
+lost unnoticed.
 
 Ledger times are compared, because positions depend on the ledger. A whole data directory that was put back has marks
 that are as old as its ledger: it is a restored copy.
@@ -111,6 +111,7 @@ class Marks:
         self._threads: Threads | None = None
         self._duties: list[Supervised] = []
         self._slot = 0
+        """The process's own, by its epoch. In another's it could replace a newer mark by an older one."""
         self._noted: Mark | None = None
         """What this process has seen at its last look. It is written if nobody else has written as much since."""
 
@@ -151,13 +152,15 @@ class Marks:
         self, background: Background, cluster: Replica[ClusterState], streams: Mapping[Domain, Replica[StreamsState]]
     ) -> None:
         """Write marks from now on."""
+        self._slot = cluster.epoch
         if self._files:
             self._threads = Threads(1, "marks")
 
             async def files() -> None:
                 while True:
                     await asyncio.sleep(FILE_SECONDS)
-                    await self.note(cluster.epoch, self.mark(cluster, streams))
+                    self._slot = cluster.epoch or self._slot
+                    await self.note(self.mark(cluster, streams))
 
             self._duties.append(background.run(MARKING, files, "files"))
         if self._by_object:
@@ -182,25 +185,24 @@ class Marks:
                     await self._store.put(MARK_PATH, [encode(self.mark(cluster, streams))])
         self._duties.clear()
         if self._threads is not None:
-            await self._threads.run(self._write, self._slot, self.mark(cluster, streams))
+            await self._threads.run(self._write, self.mark(cluster, streams))
             await self._threads.close()
             self._threads = None
         for file in self._files:
             file.close()
 
-    async def note(self, slot: int, mark: Mark) -> None:
+    async def note(self, mark: Mark) -> None:
         """Write a mark, unless another process has written all that was there at the last look already."""
         before, self._noted = self._noted, mark
         if before is None or self._threads is None:
             return
         written = [found for found in read_files([self._files[0].path]) if found.life == mark.life]
         if not any(not found.is_behind(before) for found in written):
-            self._slot = slot
-            await self._threads.run(self._write, slot, mark)
+            await self._threads.run(self._write, mark)
 
-    def _write(self, slot: int, mark: Mark) -> None:
+    def _write(self, mark: Mark) -> None:
         for file in self._files:
-            file.write(slot, mark)
+            file.write(self._slot, mark)
 
     async def replace(self, mark: Mark) -> None:
         """Make a mark the only one, everywhere."""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from pathlib import Path
 
 import pytest
 
 from harness.virtual import SeededChance, VirtualClock, run
+from headwater.clock import SystemClock
 from headwater.errors import LedgerWentBack
-from headwater.ledger.marks import decode
+from headwater.ledger.marks import decode, read_files
 from headwater.ledger.memory import MemoryLedger
+from headwater.ledger.sqlite.ledger import SqliteLedger
+from headwater.objects.local import LocalStore
 from headwater.objects.memory import MemoryStore
 from headwater.replica.checkpoint import write_checkpoint
 from headwater.replica.domains import Domains, new_state
@@ -19,7 +23,7 @@ from headwater.state.commands.base import Accept, TakeLease, Tick
 from headwater.state.commands.cluster import AllocateProducers
 from headwater.state.results import Done, Refused
 from headwater.state.streams.domain import HOUSEKEEPING
-from headwater.types import Domain
+from headwater.types import DOMAINS, Domain
 from tests.support.promise import promise
 
 PROMISES = ("M1",)
@@ -91,6 +95,31 @@ def test_a_ledger_that_went_back(by: str) -> None:
         assert world.store.objects == before and await older.beats() == await world.ledger.beats()
 
     run(story())
+
+
+@promise("M1")
+def test_processes_that_end_together(tmp_path: Path) -> None:
+    """Each has a slot of its own, however short its life: the last mark is not replaced by an older one."""
+
+    async def story() -> dict[int, int]:
+        everybody = []
+        for number in range(3):
+            ledger, store = SqliteLedger(tmp_path / "ledger.db"), LocalStore(tmp_path / "objects")
+            everybody.append(Domains(ledger, store, SystemClock(), SeededChance(number)))
+            await everybody[-1].follow()
+            await everybody[-1].join()
+        for domains in everybody:
+            await domains.close()
+        ledger = SqliteLedger(tmp_path / "ledger.db")
+        found = {domain: await ledger.last(domain) for domain in DOMAINS}
+        await ledger.close()
+        return found
+
+    ends = asyncio.run(story())
+    for path in (tmp_path / "ledger.db-mark", tmp_path / "objects" / MARK_PATH):
+        marks = read_files([path])
+        assert len(marks) == 3
+        assert {domain: max(mark.ends[domain].position for mark in marks) for domain in DOMAINS} == ends
 
 
 @promise("M1")
