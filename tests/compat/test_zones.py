@@ -36,11 +36,18 @@ SETTINGS = 'zones = "a,b"\n[routing]\nenforce_owner = true\n[groups]\ninitial_re
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Two zones, and brokers that insist on being asked for their own partitions only."""
     with Running(tmp_path_factory.mktemp("zones"), brokers=4, settings=SETTINGS) as running:
         running.create("t", 8)
         yield running
+
+
+@pytest.fixture
+def server(brokers: Running) -> Running:
+    """The brokers without clients: librdkafka closes connections after its consumer, and may be answered until then."""
+    eventually(lambda: set(metric(brokers, "headwater_connections", "").values()) == {0}, "earlier clients are gone")
+    return brokers
 
 
 def group_of(server: Running, zone: str, kind: str) -> str:
@@ -56,9 +63,13 @@ def group_of(server: Running, zone: str, kind: str) -> str:
 
 def counts(server: Running, api: str) -> dict[int, int]:
     """How many requests of an API each broker has answered."""
+    return metric(server, "headwater_requests_total", f',api="{api}"')
+
+
+def metric(server: Running, name: str, labels: str) -> dict[int, int]:
+    """A metric of each broker."""
     text = server.page("/metrics")[1]
-    found = re.findall(rf'^headwater_requests_total\{{node="(\d+)",api="{api}"\}} (\d+)$', text, re.M)
-    return {int(node): int(count) for node, count in found}
+    return {int(n): int(value) for n, value in re.findall(rf'^{name}\{{node="(\d+)"{labels}\}} (\d+)$', text, re.M)}
 
 
 def assert_used(server: Running, api: str, before: dict[int, int], zone: str) -> None:
